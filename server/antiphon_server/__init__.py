@@ -1,0 +1,1 @@
+"""Server side of Antiphon: engine plug-in, router, stack, simulator, demo and benchmark."""
