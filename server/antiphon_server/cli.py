@@ -1,0 +1,27 @@
+"""The ``antiphon`` command. Each subcommand lives in the package it drives; imports of weight stay inside."""
+
+from __future__ import annotations
+
+import typer
+
+from antiphon_server.bench.cli import bench
+from antiphon_server.demo.cli import demo
+from antiphon_server.router.cli import router
+from antiphon_server.stack.cli import up
+
+app = typer.Typer(
+    name="antiphon",
+    help="Exact two-way KV reuse for agents on disaggregated vLLM.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    add_completion=False,
+)
+app.command()(up)
+app.command()(router)
+app.command()(demo)
+app.command()(bench)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
