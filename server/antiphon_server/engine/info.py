@@ -1,0 +1,85 @@
+"""What an engine says of itself, and its lease calls: the answers behind ``/antiphon/*``."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from importlib import metadata
+from typing import Any, Literal
+
+import vllm
+
+from antiphon_server.protocol import (
+    PROTOCOL,
+    Deadline,
+    Info,
+    LeaseLimits,
+    LeaseReply,
+    LeaseRequest,
+)
+
+EPOCH = uuid.uuid4().hex
+"""New with each start of the API server, which lives and dies with its engine."""
+
+_ROLES: dict[str, Literal["prefill", "decode", "both"]] = {
+    "kv_producer": "prefill",
+    "kv_consumer": "decode",
+    "kv_both": "both",
+}
+
+
+def nixl_version() -> str:
+    """Version of the installed NIXL; the accelerator-specific distributions count too."""
+    for name in ("nixl", "nixl-cu13", "nixl-cu12"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+async def describe(engine_client: Any, config: Any, model: str) -> Info:
+    """Collect :class:`Info`. Asks the workers, so it waits for the engine's running step."""
+    transfer = config.kv_transfer_config
+    ranks = await engine_client.collective_rpc("antiphon_describe")
+    facts = ranks[0]
+    extra = transfer.get_from_extra_config
+    return Info(
+        protocol=PROTOCOL,
+        engine_id=transfer.engine_id,
+        epoch=EPOCH,
+        role=_ROLES[transfer.kv_role],
+        model=model,
+        vllm=vllm.__version__,
+        nixl=nixl_version(),
+        block_size=config.cache_config.block_size,
+        kv_groups=facts["kv_groups"],
+        tensor_parallel=config.parallel_config.tensor_parallel_size,
+        data_parallel=config.parallel_config.data_parallel_size,
+        threshold=int(extra("kv_recompute_threshold", 64)),
+        leases=LeaseLimits(
+            decode=float(extra("decoder_kv_blocks_ttl", 480)),
+            prefill=float(extra("kv_lease_duration", 30)),
+            longest=facts["longest"],
+        ),
+        reuse=facts["reuse_reason"] is None,
+        reuse_reason=facts["reuse_reason"],
+    )
+
+
+async def move_leases(engine_client: Any, request: LeaseRequest) -> LeaseReply:
+    """Renew and release on every rank. A lease holds only as long as its shortest rank's.
+
+    The clock is read before the call, so that no answered deadline is later than the worker's own.
+    """
+    now = time.perf_counter()
+    ranks = await engine_client.collective_rpc(
+        "antiphon_leases",
+        kwargs={"renew": [(r.id, r.ttl) for r in request.renew], "release": request.release},
+    )
+    leases: dict[str, Deadline] = {}
+    for request_id in (*(r.id for r in request.renew), *request.release):
+        granted = [rank["granted"][request_id] for rank in ranks]
+        known = [seconds for seconds in granted if seconds is not None]
+        leases[request_id] = now + min(known) if len(known) == len(ranks) else "unknown"
+    return LeaseReply(leases, max(rank["pinned"] for rank in ranks))
