@@ -105,8 +105,8 @@ class AntiphonConnector(NixlConnector):
         if not params:
             return 0, False
         if params.get("_remote_blocks_processed"):
-            # This request's one transfer is spent: it failed, or its blocks were lost to preemption. Asking again
-            # would wait for a read that never starts (vLLM 0.32 hangs here with policy "recompute").
+            # This request's one transfer is spent: it failed, or its blocks were lost to preemption. Asking
+            # again would wait for a read that never starts (vLLM 0.32 hangs here, policy "recompute").
             note = params.get(_NOTE)
             if note is not None:
                 lost = note["pulled"] > 0
