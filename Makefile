@@ -1,0 +1,69 @@
+# make demo   an agent's conversation on two real vLLM engines, without and with reuse
+# make test   all tests; those on real engines included
+# make check  format, lint, types
+# make bench  TTFT, cold against reuse
+#
+# Each target makes its own virtual environment (.venv) and installs what it needs, once. Interrupted installs resume.
+
+PYTHON ?= python3
+VENV   ?= .venv
+MODEL  ?= smollm2
+ARGS   ?=
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/stamps
+PIP   := $(BIN)/python -m pip --disable-pip-version-check
+STEP   = @printf '\n==> %s\n'
+
+.PHONY: demo test test-fast check bench install clean
+.DELETE_ON_ERROR:
+
+demo: install
+	$(BIN)/antiphon demo --model $(MODEL) $(ARGS)
+
+bench: install
+	$(BIN)/antiphon bench $(ARGS)
+
+test: install
+	$(BIN)/python -m pytest $(ARGS)
+
+# Without real engines: a minute.
+test-fast: install
+	$(BIN)/python -m pytest -m "not engine" $(ARGS)
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+install: $(STAMP)/antiphon
+
+$(STAMP)/venv:
+	$(STEP) '1/5 virtual environment in $(VENV)'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Antiphon needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/torch: requirements/cpu-torch.txt | $(STAMP)/venv
+	$(STEP) '2/5 PyTorch'
+	$(PIP) install --progress-bar on -r requirements/cpu-torch.txt
+	@touch $@
+
+$(STAMP)/requirements: requirements/cpu.txt $(STAMP)/torch
+	$(STEP) '3/5 libraries (about 180 packages)'
+	$(PIP) install --progress-bar on -r requirements/cpu.txt
+	@touch $@
+
+# Without their dependencies: requirements/README.md says why.
+$(STAMP)/engine: requirements/cpu-engine.txt $(STAMP)/requirements
+	$(STEP) '4/5 vLLM and NIXL'
+	$(PIP) install --progress-bar on --no-deps -r requirements/cpu-engine.txt
+	@touch $@
+
+$(STAMP)/antiphon: pyproject.toml $(STAMP)/engine
+	$(STEP) '5/5 Antiphon itself'
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
