@@ -1,0 +1,35 @@
+"""Conversation identity for model calls, so that a router can reuse the KV of the last turn.
+
+>>> with antiphon.conversation() as conversation:  # doctest: +SKIP
+...     client.chat.completions.create(...)  # a client wrapped by an adapter, such as antiphon_openai.wrap
+"""
+
+from __future__ import annotations
+
+from antiphon._conversation import Conversation, conversation, current
+from antiphon._errors import (
+    AntiphonError,
+    ClientError,
+    ConversationError,
+    MissingDependencyError,
+    WireError,
+)
+from antiphon._router import Router
+from antiphon._stamp import Stamp, stamp
+from antiphon._wire import Wire, wire_of
+
+__all__ = [
+    "AntiphonError",
+    "ClientError",
+    "Conversation",
+    "ConversationError",
+    "MissingDependencyError",
+    "Router",
+    "Stamp",
+    "Wire",
+    "WireError",
+    "conversation",
+    "current",
+    "stamp",
+    "wire_of",
+]

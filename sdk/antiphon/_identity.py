@@ -1,0 +1,38 @@
+"""What a conversation's id may look like on the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+
+from antiphon._errors import ConversationError
+
+LONGEST_ID = 128
+"""Characters."""
+
+_AS_IS = re.compile(rf"[!-~](?:[ -~]{{0,{LONGEST_ID - 2}}}[!-~])?")
+
+
+def new_id() -> str:
+    """A fresh random id: 32 hex characters."""
+    return uuid.uuid4().hex
+
+
+def wire_id(value: str) -> str:
+    """The id as it travels: itself where it is 1..128 printable ASCII characters, else its SHA-256 in hex.
+
+    Blanks at either end also make it hashed, for HTTP would strip them from a header and not from a body.
+
+    Raises:
+        ConversationError: empty, or not a string.
+    """
+    if not isinstance(value, str):
+        raise ConversationError(
+            f"conversation id {value!r} is a {type(value).__name__}, not a str: pass str(...) of it"
+        )
+    if not value:
+        raise ConversationError("conversation id is empty: pass a name for it, or None for a random one")
+    if _AS_IS.fullmatch(value):
+        return value
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()

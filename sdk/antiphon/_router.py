@@ -1,0 +1,31 @@
+"""A router as a client sees it: where it is, and what opens its door."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """``base_url`` as the client has it, such as ``http://host:8000/v1``; ``headers`` carry credentials.
+
+    ``transport`` is the ``httpx`` or ``httpx2`` client that reached it, held weakly: it knows proxies and
+    certificates. Without one, or once that is closed, the SDK connects by itself.
+    """
+
+    base_url: str
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    transport: weakref.ref[Any] | None = field(default=None, repr=False, compare=False)
+    final_header: str | None = field(default="X-Session-Final", repr=False, compare=False)
+
+    def conversation_url(self, conversation_id: str) -> str:
+        """Where a conversation is ended. The id is percent-encoded, ``/`` included."""
+        return f"{self.base_url.rstrip('/')}/conversations/{quote(conversation_id, safe='')}"
+
+    def ending_headers(self) -> dict[str, str]:
+        """Headers of the request that ends a conversation."""
+        final = {self.final_header: "true"} if self.final_header else {}
+        return {**dict(self.headers), **final}

@@ -1,0 +1,59 @@
+"""Which conversation surrounds the running code.
+
+A scope is never undone by token alone: a generator may be entered in one task and closed in another, where
+``ContextVar.reset`` raises ValueError. Such a scope is marked closed, so that the context it leaked into no
+longer sees it either.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon._conversation import Conversation
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """One entered ``with`` block."""
+
+    conversation: Conversation
+    outer: Scope | None
+    token: Token[Scope | None] | None = None
+    closed: bool = False
+
+
+_innermost: ContextVar[Scope | None] = ContextVar("antiphon_conversation", default=None)
+
+
+def innermost() -> Scope | None:
+    """The innermost open scope of this context."""
+    scope = _innermost.get()
+    while scope is not None and scope.closed:
+        scope = scope.outer
+    return scope
+
+
+def enter(conversation: Conversation) -> Scope:
+    """Open a scope in this context."""
+    scope = Scope(conversation, innermost())
+    scope.token = _innermost.set(scope)
+    return scope
+
+
+def leave(scope: Scope) -> None:
+    """Close a scope, from its own context or any other, in any order."""
+    top = _innermost.get()
+    token, scope.token = scope.token, None
+    if token is None:
+        return
+    try:
+        _innermost.reset(token)
+    except ValueError:
+        scope.closed = True
+        return
+    if top is not scope:  # left out of order: what was entered later stays
+        scope.closed = True
+        _innermost.set(top)
