@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from antiphon_server.stack.models import smollm2, tiny
 from antiphon_server.stack.models.cache import cache_folder
-from antiphon_server.stack.models.smollm2 import smollm2
-from antiphon_server.stack.models.tiny import tiny
 
 BUILT_IN = ("smollm2", "tiny", "tiny-bpe")
 CHATML = Path(__file__).with_name("chatml.jinja")
@@ -39,16 +38,23 @@ class Model:
     dtype: str = "float32"
 
 
-def resolve(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Model:
+def resolve(
+    name_or_path: str,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    build: bool = True,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Model:
     """The model of a built-in name, a folder with ``config.json``, or a hub id (``owner/name``).
 
-    Built-in models are generated or converted on first use and then come from the cache.
+    Built-in models are generated or converted on first use and then come from the cache; with ``build``
+    False only the place is told where that would put them.
 
     Raises:
-        ModelError: neither of the three, or a hub id without network.
+        ModelError: neither of the three, a hub id without network, or a failed conversion.
     """
     if name_or_path in BUILT_IN:
-        return _built_in(name_or_path, cache_folder(environ))
+        return _built_in(name_or_path, cache_folder(environ), build, progress)
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
         return _local(folder)
@@ -60,9 +66,20 @@ def resolve(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Model
     )
 
 
-def _built_in(name: str, cache: Path) -> Model:
-    path = smollm2(cache) if name == "smollm2" else tiny(cache, bpe=name == "tiny-bpe")
-    return Model(name, str(path), local=True, context=_context(path), chat_template=CHATML)
+def _built_in(name: str, cache: Path, build: bool, progress: Callable[[str], None]) -> Model:
+    if name == "smollm2":
+        path, context = smollm2.location(cache), smollm2.CONTEXT
+        if build:
+            try:
+                smollm2.smollm2(cache, progress)
+            except smollm2.ConversionError as error:
+                raise ModelError(str(error)) from error
+    else:
+        bpe = name == "tiny-bpe"
+        path, context = tiny.location(cache, bpe=bpe), tiny.CONTEXT
+        if build:
+            tiny.tiny(cache, bpe=bpe)
+    return Model(name, str(path), local=True, context=context, chat_template=CHATML)
 
 
 def _local(folder: Path) -> Model:

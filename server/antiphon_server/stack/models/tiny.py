@@ -40,15 +40,19 @@ LOGITS = 0.2
 SEED = 20261129
 
 
+def location(cache: Path, *, bpe: bool = False) -> Path:
+    """Where the model lies, or will."""
+    return cache / f"{'tiny-bpe' if bpe else 'tiny'}-{VERSION}"
+
+
 def tiny(cache: Path, *, bpe: bool = False) -> Path:
     """Folder of the model, generated on first use (a second)."""
-    name = "tiny-bpe" if bpe else "tiny"
 
     def build(folder: Path) -> None:
         tokenizer = tokenizers.bpe_tokenizer() if bpe else tokenizers.byte_tokenizer()
         _write(folder, tokenizer)
 
-    return build_once(cache / f"{name}-{VERSION}", build, valid=lambda folder: folder.is_dir())
+    return build_once(location(cache, bpe=bpe), build, valid=lambda folder: folder.is_dir())
 
 
 def _write(folder: Path, tokenizer: Tokenizer) -> None:

@@ -1,0 +1,187 @@
+"""The exact commands of a stack: settings, ports and model in, processes out. Nothing is started here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from antiphon_server.stack.models import Model
+from antiphon_server.stack.ports import EnginePorts, Ports
+from antiphon_server.stack.presets import COMMON_ENV, COMMON_FLAGS, PRESETS
+from antiphon_server.stack.settings import Override, Role, StackSettings
+
+CONNECTOR = "AntiphonConnector"
+CONNECTOR_MODULE = "antiphon_server.engine.connector"
+MIDDLEWARE = "antiphon_server.engine.middleware.AntiphonMiddleware"
+EXTENSION = "antiphon_server.engine.extension.LeaseExtension"
+STOCK_CONNECTOR = "NixlConnector"
+LOOPBACK = "127.0.0.1"
+SECRETS = frozenset({"VLLM_API_KEY", "ANTIPHON_ENGINE_KEY", "HF_TOKEN"})
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """One process. ``env`` is added to the surrounding environment. ``health`` answers 200 when it is ready."""
+
+    name: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+    url: str
+    health: str
+
+
+def render(
+    settings: StackSettings, ports: Ports, model: Model, log_dir: Path, cores: Sequence[int]
+) -> list[ProcessSpec]:
+    """The processes of the stack, engines first. ``cores``: the CPUs that this process may use."""
+    engines = [(Role.PREFILL, i, own) for i, own in enumerate(ports.prefill)]
+    engines += [(Role.DECODE, i, own) for i, own in enumerate(ports.decode)]
+    specs = [
+        _engine(settings, model, log_dir, role, index, own, place, len(engines), cores)
+        for place, (role, index, own) in enumerate(engines)
+    ]
+    return [*specs, _router(settings, ports.router, specs, log_dir)] if settings.router else specs
+
+
+def kv_transfer(settings: StackSettings, role: Role, override: Override) -> dict[str, Any]:
+    """``--kv-transfer-config`` of an engine. The engine id is left out, so that each start has a new one."""
+    preset = PRESETS[settings.preset]
+    module = {} if settings.stock else {"kv_connector_module_path": CONNECTOR_MODULE}
+    return {
+        "kv_connector": STOCK_CONNECTOR if settings.stock else CONNECTOR,
+        **module,
+        "kv_role": "kv_producer" if role is Role.PREFILL else "kv_consumer",
+        "kv_buffer_device": preset.buffer,
+        "kv_load_failure_policy": override.failure_policy or settings.failure_policy,
+        "kv_connector_extra_config": {
+            "bidirectional_kv_xfer": True,
+            "decoder_kv_blocks_ttl": settings.decode_ttl,
+            "kv_recompute_threshold": settings.threshold,
+            **preset.kv_extra,
+            **override.kv_extra,
+        },
+    }
+
+
+def override_of(settings: StackSettings, role: Role, name: str) -> Override:
+    """The role's override with the engine's own on top."""
+    both = [settings.overrides[key] for key in (role.value, name) if key in settings.overrides]
+    return Override(
+        flags=tuple(flag for one in both for flag in one.flags),
+        env={key: value for one in both for key, value in one.env.items()},
+        kv_extra={key: value for one in both for key, value in one.kv_extra.items()},
+        failure_policy=next((one.failure_policy for one in reversed(both) if one.failure_policy), None),
+        prefix_cache=next((one.prefix_cache for one in reversed(both) if one.prefix_cache is not None), None),
+    )
+
+
+def bind_cores(place: int, engines: int, cores: Sequence[int]) -> str:
+    """CPUs of the engine at ``place``: an equal share each; where there are fewer cores than engines, one shared."""
+    share = len(cores) // engines
+    own = cores[place * share : (place + 1) * share] if share else [cores[place % len(cores)]]
+    return ",".join(map(str, own))
+
+
+def shell_lines(specs: Iterable[ProcessSpec]) -> list[str]:
+    """The commands to paste into a shell, with their environment; secrets are replaced by their variable."""
+    return [f"# {spec.name}: {spec.url}\n{_shell(spec)}" for spec in specs]
+
+
+def _engine(
+    settings: StackSettings,
+    model: Model,
+    log_dir: Path,
+    role: Role,
+    index: int,
+    ports: EnginePorts,
+    place: int,
+    engines: int,
+    cores: Sequence[int],
+) -> ProcessSpec:
+    preset = PRESETS[settings.preset]
+    name = f"{role.value}-{index}"
+    override = override_of(settings, role, name)
+    host = settings.address or LOOPBACK
+    context = settings.max_model_len or model.context
+    cached = override.prefix_cache
+    if cached is None:
+        cached = settings.prefill_cache or role is not Role.PREFILL
+    dtype = model.dtype if preset.dtype else None
+    argv: list[str] = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model.path]
+    argv += ["--served-model-name", model.name, "--host", host, "--port", str(ports.http)]
+    argv += ["--max-model-len", str(context)] if context else []
+    argv += ["--dtype", dtype] if dtype else []
+    argv += ["--block-size", str(settings.block_size or preset.block_size), *preset.flags, *COMMON_FLAGS]
+    argv += ["--tool-call-parser", model.tool_parser]
+    argv += ["--chat-template", str(model.chat_template)] if model.chat_template else []
+    argv += ["--tensor-parallel-size", str(settings.tensor_parallel)] if settings.tensor_parallel > 1 else []
+    argv += ["--data-parallel-size", str(settings.data_parallel)] if settings.data_parallel > 1 else []
+    argv += ["--enable-prefix-caching" if cached else "--no-enable-prefix-caching"]
+    argv += [] if settings.stock else ["--middleware", MIDDLEWARE, "--worker-extension-cls", EXTENSION]
+    argv += ["--kv-transfer-config", json.dumps(kv_transfer(settings, role, override)), *override.flags]
+    env = {
+        **COMMON_ENV,
+        **preset.env,
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": host,
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(ports.side_channel),
+        **({"HF_HUB_OFFLINE": "1"} if model.local else {}),
+        **(_gpu_env(settings, place) if preset.gpus else _cpu_env(settings, place, engines, cores)),
+        **({"VLLM_API_KEY": settings.key} if settings.key else {}),
+        **override.env,
+    }
+    url = f"http://{host}:{ports.http}"
+    return ProcessSpec(name, role, tuple(argv), env, log_dir / f"{name}.log", url, f"{url}/health")
+
+
+def _cpu_env(settings: StackSettings, place: int, engines: int, cores: Sequence[int]) -> dict[str, str]:
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_space),
+        "VLLM_CPU_OMP_THREADS_BIND": bind_cores(place, engines, cores),
+    }
+
+
+def _gpu_env(settings: StackSettings, place: int) -> dict[str, str]:
+    width = settings.tensor_parallel * settings.data_parallel
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(place * width + i) for i in range(width))}
+
+
+def _router(settings: StackSettings, port: int, engines: Sequence[ProcessSpec], log_dir: Path) -> ProcessSpec:
+    argv = [sys.executable, "-m", "antiphon_server.cli", "router"]
+    argv += ["--host", settings.host, "--port", str(port)]
+    for engine in engines:
+        argv += [f"--{engine.role.value}", engine.url]
+    env = {"PYTHONUNBUFFERED": "1", **({"ANTIPHON_ENGINE_KEY": settings.key} if settings.key else {})}
+    reach = LOOPBACK if settings.host == "0.0.0.0" else settings.host
+    url = f"http://{reach}:{port}"
+    return ProcessSpec(
+        "router",
+        Role.ROUTER,
+        tuple(argv),
+        {**env, **settings.router_env},
+        log_dir / "router.log",
+        url,
+        f"{url}/ready",
+    )
+
+
+def _shell(spec: ProcessSpec) -> str:
+    env = [
+        f'{key}="${key}"' if key in SECRETS else f"{key}={shlex.quote(value)}"
+        for key, value in sorted(spec.env.items())
+    ]
+    words = [shlex.quote(word) for word in spec.argv]
+    lines: list[str] = []
+    for word in words:
+        # A flag starts a line, its values follow on it.
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return " \\\n    ".join([" ".join(["env", *env[:1]]), *env[1:], *lines])
