@@ -17,8 +17,8 @@ class Conversation:
     """A sequence of model calls whose prompts grow from one another.
 
     ``id``: 1..128 printable ASCII characters (others are hashed). ``parent``: id of the conversation that
-    started this one. ``keep``: leaving a ``with`` block does not end it, for a later turn will come, say in the
-    next web request.
+    started this one. ``keep``: leaving a ``with`` block does not end it, for a later turn will come, say in
+    the next web request.
 
     Equal by id and parent. A pickled copy does not carry which routers were spoken to, nor their credentials,
     so only the original ends what it began.

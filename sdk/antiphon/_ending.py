@@ -24,11 +24,20 @@ ATTEMPT_SECONDS = 2.0
 Errands = Mapping[Router, Sequence[str]]
 """Ids of the conversations to end, by router."""
 
+
+class _RefusedError(Exception):
+    """Asking again will not help."""
+
+
+class _UnreadyError(Exception):
+    """Asking again may help."""
+
+
 _log = logging.getLogger("antiphon")
 _POLICY: dict[str, Any] = {
     "stop": tenacity.stop_after_attempt(ATTEMPTS),
     "wait": tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
-    "retry": tenacity.retry_if_not_exception_type(PermissionError),
+    "retry": tenacity.retry_if_not_exception_type(_RefusedError),
     "reraise": True,
 }
 
@@ -53,9 +62,8 @@ def _end(errands: Errands) -> None:
                 for conversation_id in ids:
                     for attempt in tenacity.Retrying(**_POLICY):
                         with attempt:
-                            if client is None:
-                                client = stack.enter_context(httpx.Client())
-                            using, client = client, None  # kept only if it works
+                            using: Any = client or stack.enter_context(httpx.Client())
+                            client = None  # one that failed is not used again
                             _judge(using.delete(**_request(router, conversation_id)).status_code)
                             client = using
         except Exception as error:
@@ -63,24 +71,20 @@ def _end(errands: Errands) -> None:
 
 
 async def aend(errands: Errands) -> None:
-    """End conversations, all routers at once."""
-    await asyncio.gather(*(_aend(router, ids) for router, ids in errands.items()))
-
-
-async def _aend(router: Router, ids: Sequence[str]) -> None:
-    try:
-        async with AsyncExitStack() as stack:
-            client = _borrowed(router, asynchronous=True)
-            for conversation_id in ids:
-                async for attempt in tenacity.AsyncRetrying(**_POLICY):
-                    with attempt:
-                        if client is None:
-                            client = await stack.enter_async_context(httpx.AsyncClient())
-                        using, client = client, None
-                        _judge((await using.delete(**_request(router, conversation_id))).status_code)
-                        client = using
-    except Exception as error:
-        _warn(router, ids, error)
+    """End conversations."""
+    for router, ids in errands.items():
+        try:
+            async with AsyncExitStack() as stack:
+                client = _borrowed(router, asynchronous=True)
+                for conversation_id in ids:
+                    async for attempt in tenacity.AsyncRetrying(**_POLICY):
+                        with attempt:
+                            using: Any = client or await stack.enter_async_context(httpx.AsyncClient())
+                            client = None
+                            _judge((await using.delete(**_request(router, conversation_id))).status_code)
+                            client = using
+        except Exception as error:
+            _warn(router, ids, error)
 
 
 def _borrowed(router: Router, *, asynchronous: bool) -> Any | None:
@@ -103,12 +107,12 @@ def _judge(status: int) -> None:
     """Return where nothing is left to do: ended, or never known there (404; 405 without our route).
 
     Raises:
-        PermissionError: it will not be done, ask no more.
-        ConnectionError: ask again.
+        _RefusedError: ask no more.
+        _UnreadyError: ask again.
     """
     if status < 300 or status in (404, 405):
         return
-    raise (ConnectionError if status >= 500 or status in (408, 429) else PermissionError)(f"HTTP {status}")
+    raise (_UnreadyError if status >= 500 or status in (408, 429) else _RefusedError)(f"HTTP {status}")
 
 
 def _warn(router: Router, ids: Sequence[str], error: Exception) -> None:
