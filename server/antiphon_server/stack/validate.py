@@ -1,0 +1,235 @@
+"""What would not work, said before anything is started. Each fault names the thing, its value and the remedy."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from antiphon_server.stack.command import override_of
+from antiphon_server.stack.presets import PRESETS
+from antiphon_server.stack.settings import Preset, Role, StackSettings
+
+MINIMUM_NIXL = (1, 3, 2)
+MISPLACED = ("kv_load_failure_policy", "kv_role", "kv_buffer_device", "engine_id", "kv_connector")
+ALIKE_FLAGS = (
+    "--tensor-parallel-size",
+    "-tp",
+    "--block-size",
+    "--dtype",
+    "--max-model-len",
+    "--kv-cache-dtype",
+    "--attention-backend",
+    "--prefix-caching-hash-algo",
+)
+ALIKE_EXTRA = ("bidirectional_kv_xfer", "backends")
+OTHERS_SETTING = {
+    "--kv-transfer-config": "use Override.kv_extra and failure_policy",
+    "--host": "use StackSettings.address",
+    "--port": "leave it to the free-port search",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    thing: str
+    value: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.thing} = {self.value}: {self.remedy}"
+
+
+class ValidationError(ValueError):
+    """Settings that cannot work; ``faults`` lists why."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(map(str, faults)))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What validation asks of the machine. Versions are None where the package is missing."""
+
+    vllm: bool
+    nixl: str | None
+    gpus: int
+    efa_devices: int
+    libfabric: bool
+
+
+def survey() -> Machine:
+    """Look at this machine."""
+    return Machine(
+        vllm=util.find_spec("vllm") is not None,
+        nixl=_nixl_version(),
+        gpus=len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
+        efa_devices=len(list(Path("/sys/class/infiniband").glob("*"))),
+        libfabric=_libfabric(),
+    )
+
+
+def settings_faults(settings: StackSettings, environ: Mapping[str, str] = os.environ) -> list[Fault]:
+    """Faults of the settings alone; no look at the machine."""
+    return [
+        *_counts(settings),
+        *_between_nodes(settings, environ),
+        *_overrides(settings),
+        *_unequal(settings),
+    ]
+
+
+def machine_faults(settings: StackSettings, machine: Machine) -> list[Fault]:
+    """What this machine lacks to run the settings."""
+    faults: list[Fault] = []
+    if not machine.vllm:
+        faults.append(Fault("vllm", "not installed", "install it (README, Install), or use the simulator"))
+    if machine.nixl is None:
+        faults.append(Fault("nixl", "not installed", "pip install 'nixl>=1.3.2'"))
+    elif settings.preset is Preset.EFA and _version(machine.nixl) < MINIMUM_NIXL:
+        faults.append(Fault("nixl", machine.nixl, "LIBFABRIC hangs before 1.3.2: pip install 'nixl>=1.3.2'"))
+    if PRESETS[settings.preset].gpus:
+        wanted = (settings.prefill + settings.decode) * settings.tensor_parallel * settings.data_parallel
+        if machine.gpus < wanted:
+            remedy = "run it where they are, lower the counts, or take preset cpu; --print shows the commands"
+            faults.append(Fault("GPUs", f"{machine.gpus} of the {wanted} needed", remedy))
+    if settings.preset is Preset.EFA:
+        if not machine.efa_devices:
+            remedy = "run on an instance with EFA interfaces, or take preset gpu; --print shows the commands"
+            faults.append(Fault("EFA devices", "none in /sys/class/infiniband", remedy))
+        if not machine.libfabric:
+            remedy = "nixl's wheel does not carry it: install the EFA software (libfabric 1.21 or later)"
+            faults.append(Fault("libfabric.so.1", "not found", remedy))
+    return faults
+
+
+def runnable(settings: StackSettings, environ: Mapping[str, str] = os.environ) -> None:
+    """Pass when the settings can be run here.
+
+    Raises:
+        ValidationError: with every fault found.
+    """
+    if faults := [*settings_faults(settings, environ), *machine_faults(settings, survey())]:
+        raise ValidationError(faults)
+
+
+def _counts(settings: StackSettings) -> list[Fault]:
+    counts = {
+        "prefill": settings.prefill,
+        "decode": settings.decode,
+        "tensor_parallel": settings.tensor_parallel,
+        "data_parallel": settings.data_parallel,
+        "kv_space": settings.kv_space,
+    }
+    faults = [Fault(name, str(count), "give 1 or more") for name, count in counts.items() if count < 1]
+    if settings.preset is Preset.CPU and settings.data_parallel > 1:
+        faults.append(Fault("data_parallel", str(settings.data_parallel), "use more engines on preset cpu"))
+    if not 0 < settings.port < 65536:
+        faults.append(Fault("port", str(settings.port), "give one from 1 to 65535"))
+    return faults
+
+
+def _between_nodes(settings: StackSettings, environ: Mapping[str, str]) -> list[Fault]:
+    if not PRESETS[settings.preset].between_nodes:
+        return []
+    faults: list[Fault] = []
+    if settings.address is None or not _routable(settings.address):
+        remedy = "give this node's address as other nodes reach it (--address); NIXL agents meet there"
+        faults.append(Fault("address", settings.address or "127.0.0.1", remedy))
+    interface = environ.get("NCCL_SOCKET_IFNAME", "")
+    if interface and not interface.startswith("^"):
+        faults.append(Fault("NCCL_SOCKET_IFNAME", interface, "it hides EFA: use '^lo,docker,veth'"))
+    return faults
+
+
+def _overrides(settings: StackSettings) -> list[Fault]:
+    known = {Role.PREFILL.value, Role.DECODE.value}
+    known |= {f"prefill-{i}" for i in range(settings.prefill)} | {
+        f"decode-{i}" for i in range(settings.decode)
+    }
+    faults = [
+        Fault("overrides", name, f"no such engine; there are {', '.join(sorted(known))}")
+        for name in settings.overrides
+        if name not in known
+    ]
+    for name, override in settings.overrides.items():
+        for key in MISPLACED:
+            if key in override.kv_extra:
+                remedy = (
+                    "a random one per start is required" if key == "engine_id" else "it has no effect there"
+                )
+                faults.append(Fault(f"overrides[{name}].kv_extra", key, f"remove it: {remedy}"))
+        for flag in override.flags:
+            if (option := flag.partition("=")[0]) in OTHERS_SETTING:
+                faults.append(Fault(f"overrides[{name}].flags", option, OTHERS_SETTING[option]))
+    backends = [dict(one.kv_extra).get("backends", ["LIBFABRIC"]) for one in settings.overrides.values()]
+    if settings.preset is Preset.EFA and any("LIBFABRIC" not in one for one in backends):
+        faults.append(Fault("backends", str(backends), 'use ["LIBFABRIC"]: anything else falls back to TCP'))
+    return faults
+
+
+def _unequal(settings: StackSettings) -> list[Fault]:
+    faults: list[Fault] = []
+    engines = [(Role.PREFILL, f"prefill-{i}") for i in range(settings.prefill)]
+    engines += [(Role.DECODE, f"decode-{i}") for i in range(settings.decode)]
+    overrides = {name: override_of(settings, role, name) for role, name in engines}
+    for flag in ALIKE_FLAGS:
+        values = {name: _flag_value(override.flags, flag) for name, override in overrides.items()}
+        if len(set(values.values())) > 1:
+            faults.append(Fault(flag, str(values), "prefill and decode must have the same"))
+    for key in ALIKE_EXTRA:
+        extras = {name: repr(override.kv_extra.get(key)) for name, override in overrides.items()}
+        if len(set(extras.values())) > 1:
+            faults.append(Fault(key, str(extras), "prefill and decode must have the same"))
+    return faults
+
+
+def _flag_value(flags: tuple[str, ...], flag: str) -> str | None:
+    value = None
+    for position, word in enumerate(flags):
+        if word == flag:
+            value = flags[position + 1] if position + 1 < len(flags) else ""
+        elif word.startswith(f"{flag}="):
+            value = word.partition("=")[2]
+    return value
+
+
+def _routable(address: str) -> bool:
+    if address == "localhost":
+        return False
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return True  # a name: the other nodes resolve it
+    return not (parsed.is_loopback or parsed.is_unspecified or parsed.is_link_local)
+
+
+def _nixl_version() -> str | None:
+    for name in ("nixl", "nixl-cu13", "nixl-cu12"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def _libfabric() -> bool:
+    from ctypes.util import find_library
+
+    return (
+        find_library("fabric") is not None
+        or Path("/opt/amazon/efa/lib/libfabric.so.1").exists()
+        or bool(Path("/opt/amazon/efa/lib64/libfabric.so.1").exists())
+    )
+
+
+__all__ = ["Fault", "Machine", "ValidationError", "machine_faults", "runnable", "settings_faults", "survey"]
