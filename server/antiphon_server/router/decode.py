@@ -1,0 +1,200 @@
+"""The decode leg of a turn: its reply on the way to the client, and its handle on the way to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from antiphon_server.protocol import Handle
+from antiphon_server.router.errors import EngineFailedError
+from antiphon_server.router.exchange import Answer, Exchange, InFlight, LegFailedError, RejectedError
+from antiphon_server.router.legs import Filled, decode_body, strip
+from antiphon_server.router.relay import Relay
+from antiphon_server.router.reply import Header, Reply
+from antiphon_server.router.request import TurnRequest
+from antiphon_server.router.state import State
+from antiphon_server.router.upstream import Response, UpstreamError
+from antiphon_server.router.workers import Worker
+
+Record = Callable[[Handle], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A leg that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply."""
+
+    response: Response
+    first: bytes | None
+
+    @property
+    def content_type(self) -> str:
+        return (self.response.header(b"content-type") or b"application/json").decode("latin-1")
+
+
+class Decode:
+    """Runs decode legs."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._exchange = Exchange(state)
+
+    async def run(
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        filled: Filled | None,
+        reply: Reply,
+        headers: list[Header],
+        record: Record,
+    ) -> None:
+        """Decode, relay, and ``record`` the handle before the client sees the end. ``filled``: None without
+        prefill.
+
+        Raises:
+            LegFailedError: nothing has gone to the client, so the turn may be tried again from prefill on.
+            RejectedError: the client's fault.
+        """
+        body = decode_body(request.ask, filled)
+        with InFlight(worker):
+            begun = await self._begin_shielded(request, worker, body, filled is not None)
+            try:
+                if begun.first is None:
+                    await self._whole(request, worker, begun, reply, headers, record)
+                else:
+                    await self._stream(request, worker, begun, begun.first, reply, headers, record)
+            finally:
+                begun.response.close()
+
+    async def _begin_shielded(
+        self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool
+    ) -> _Begun:
+        if not (handed_over and request.ask.stream):
+            return await self._begin(request, worker, body, repeat=not handed_over)
+        # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
+        # abort.
+        beginning = asyncio.create_task(self._begin(request, worker, body, repeat=False))
+        try:
+            await asyncio.wait({beginning})
+        except asyncio.CancelledError:
+            self._state.in_background(self._leave_when_begun(beginning, worker))
+            raise
+        return beginning.result()
+
+    async def _begin(self, request: TurnRequest, worker: Worker, body: bytes, *, repeat: bool) -> _Begun:
+        response = await self._exchange.open(
+            worker,
+            request.path,
+            body,
+            request_id=request.leg_id("d"),
+            trace=request.headers,
+            first=self._state.settings.decode_timeout,
+            repeat=repeat,
+        )
+        if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
+            return _Begun(response, None)
+        try:
+            first = await response.chunk()
+        except UpstreamError as error:
+            raise self._exchange.failed(worker, error) from error
+        except BaseException:
+            response.close()
+            raise
+        if first is None:
+            raise LegFailedError(EngineFailedError("the decode engine sent an empty stream"), over=True)
+        failure = _failure(first)
+        if failure is not None:
+            response.close()
+            raise LegFailedError(failure, over=True)
+        return _Begun(response, first)
+
+    async def _whole(
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        begun: _Begun,
+        reply: Reply,
+        headers: list[Header],
+        record: Record,
+    ) -> None:
+        data = await self._exchange.read(worker, begun.response)
+        body, handle = strip(data, request.ask.token_ids)
+        if handle is not None:
+            await record(handle)
+        await reply.whole(200, [*headers, ("content-type", begun.content_type)], body)
+
+    async def _stream(
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        begun: _Begun,
+        first: bytes,
+        reply: Reply,
+        headers: list[Header],
+        record: Record,
+    ) -> None:
+        relay = Relay(request.ask.token_ids)
+        await reply.start(
+            200,
+            [
+                *headers,
+                ("content-type", begun.content_type),
+                ("cache-control", "no-cache"),
+                ("x-accel-buffering", "no"),
+            ],
+        )
+        recorded = False
+        chunk: bytes | None = first
+        try:
+            while chunk is not None:
+                data = relay.feed(chunk)
+                if relay.handle is not None and not recorded:
+                    recorded = True
+                    await record(relay.handle)
+                if data:
+                    await reply.write(data)
+                chunk = await begun.response.chunk()
+        except asyncio.CancelledError:
+            if not recorded:
+                self._leave(begun.response, worker, relay)
+            raise
+        except UpstreamError as error:
+            broken = self._exchange.broken(worker, error)
+            if not relay.done:
+                request.log("decode.broke_off", worker=worker.url, cause=str(error))
+                await reply.write(broken.event(), last=True)
+                return
+        await reply.write(relay.finish(), last=True)
+
+    async def _leave_when_begun(self, beginning: asyncio.Task[_Begun], worker: Worker) -> None:
+        """The client left before the first byte."""
+        with InFlight(worker):
+            try:
+                begun = await beginning
+            except (LegFailedError, RejectedError):
+                return
+            relay = Relay(token_ids=True)
+            relay.feed(begun.first or b"")
+            self._leave(begun.response, worker, relay)
+
+    def _leave(self, response: Response, worker: Worker, relay: Relay) -> None:
+        """Cancel decode. Should it have finished already, its handle has come and nobody will use it."""
+        relay.feed(response.buffered())
+        if relay.handle is not None:
+            lease = relay.handle.get("remote_request_id")
+            self._state.leases.release(worker, lease if isinstance(lease, str) else None)
+        response.close()
+
+
+def _failure(first: bytes) -> Answer | None:
+    """A stream that begins with a server error, such as KV that did not arrive, has not really begun."""
+    if not first.startswith(b'data: {"error"'):
+        return None
+    payload = first[len(b"data: ") :].split(b"\n", 1)[0].strip()
+    try:
+        code = msgspec.json.decode(payload)["error"]["code"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return Answer(code, "application/json", payload) if isinstance(code, int) and 500 <= code < 600 else None

@@ -1,0 +1,149 @@
+"""One leg as a request to an engine, and how its failures are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
+from antiphon_server.router.errors import EngineFailedError, EngineSilentError, RouterError
+from antiphon_server.router.state import State
+from antiphon_server.router.upstream import Response, TimedOutError, Timeouts, UnsentError, UpstreamError
+from antiphon_server.router.workers import Worker
+
+_TRACING = ("traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An engine's error reply, to be handed to the client as it is."""
+
+    status: int
+    content_type: str
+    body: bytes
+    retry_after: str | None = None
+
+
+class LegFailedError(Exception):
+    """A leg failed in a way that another engine may not. ``cause``: what the client gets if none does.
+
+    ``over``: the engine is known to be done with the leg, so nobody reads the KV that the leg named.
+    """
+
+    def __init__(self, cause: RouterError | Answer, *, over: bool) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.over = over
+
+
+class RejectedError(Exception):
+    """An engine found fault with the client's request: no other engine would answer otherwise."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"engine answers {answer.status}")
+        self.answer = answer
+
+
+class Exchange:
+    """Sends legs. ``headers`` of a client are not forwarded, but for its trace."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def open(
+        self,
+        worker: Worker,
+        path: str,
+        body: bytes,
+        *,
+        request_id: str,
+        trace: Mapping[str, str],
+        first: float,
+        repeat: bool,
+    ) -> Response:
+        """Send a leg; its reply when the engine answers 200.
+
+        Raises:
+            LegFailedError, RejectedError
+        """
+        settings = self._state.settings
+        headers = [
+            ("Content-Type", "application/json"),
+            (PROTOCOL_HEADER, str(PROTOCOL)),
+            ("X-Request-Id", request_id),
+            *self._state.engine_headers,
+            *((name, trace[name]) for name in _TRACING if name in trace),
+        ]
+        try:
+            response = await self._state.upstream.send(
+                worker.origin,
+                "POST",
+                path,
+                headers=headers,
+                body=body,
+                timeouts=Timeouts(settings.connect_timeout, first, settings.idle_timeout),
+                repeat=repeat,
+            )
+            if response.status == 200:
+                return response
+            try:
+                content = await response.read(settings.max_reply)
+            finally:
+                response.close()
+        except UpstreamError as error:
+            raise self.failed(worker, error) from error
+        self._raise_for(worker, response, content)
+        raise AssertionError("unreachable")
+
+    async def read(self, worker: Worker, response: Response) -> bytes:
+        """The whole body of a reply.
+
+        Raises:
+            LegFailedError
+        """
+        try:
+            return await response.read(self._state.settings.max_reply)
+        except UpstreamError as error:
+            raise self.failed(worker, error) from error
+        finally:
+            response.close()
+
+    def failed(self, worker: Worker, error: UpstreamError) -> LegFailedError:
+        """The leg's end when the connection failed; has the engine probed."""
+        return LegFailedError(self.broken(worker, error), over=isinstance(error, UnsentError))
+
+    def broken(self, worker: Worker, error: UpstreamError) -> RouterError:
+        """What the client is told when the connection failed; has the engine probed."""
+        self._state.workers.suspect(worker, gone=isinstance(error, UnsentError))
+        cause = str(error).removeprefix(f"{worker.origin.authority}: ")
+        if isinstance(error, TimedOutError):
+            return EngineSilentError(f"the {worker.role} engine kept silent: {cause}")
+        return EngineFailedError(f"the {worker.role} engine failed: {cause}")
+
+    def _raise_for(self, worker: Worker, response: Response, content: bytes) -> None:
+        status = response.status
+        if status in {401, 403}:
+            message = (
+                f"the {worker.role} engine refuses the router's key: set ANTIPHON_ENGINE_KEY to the engine's"
+            )
+            raise LegFailedError(EngineFailedError(message), over=True)
+        content_type = (response.header(b"content-type") or b"application/json").decode("latin-1")
+        retry_after = response.header(b"retry-after")
+        answer = Answer(status, content_type, content, retry_after.decode("latin-1") if retry_after else None)
+        if status in {408, 425, 429} or status >= 500 or status < 400:
+            self._state.workers.suspect(worker)
+            raise LegFailedError(answer, over=True)
+        raise RejectedError(answer)
+
+
+class InFlight:
+    """Counts a leg on its worker, whatever happens."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def __enter__(self) -> None:
+        self._worker.in_flight += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.in_flight -= 1

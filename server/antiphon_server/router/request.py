@@ -1,0 +1,40 @@
+"""A client's turn as it came in."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from antiphon_server.router.identity import Identity
+from antiphon_server.router.legs import Ask
+
+log = logging.getLogger("antiphon_server.router.turn")
+
+
+def _new_id() -> str:
+    return secrets.token_hex(12)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """``path``: of the endpoint, the same at the engines. ``headers``: lower-case names. ``started``:
+    router's clock."""
+
+    ask: Ask
+    identity: Identity
+    path: str
+    headers: Mapping[str, str]
+    started: float
+    id: str = field(default_factory=_new_id)
+    _legs: count[int] = field(default_factory=count)
+
+    def leg_id(self, kind: str) -> str:
+        """A request id that no other leg has or had; clients cannot choose it."""
+        return f"{self.id}-{kind}{next(self._legs)}"
+
+    def log(self, event: str, **fields: object) -> None:
+        """A warning about this turn; never with the client's words in it."""
+        log.warning(event, extra={"turn": self.id, **fields})
