@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import antiphon
+import httpx
+import pytest
+from antiphon import Router
+from antiphon._contacts import MOST_CONTACTS, Contacts
+from antiphon._ending import ATTEMPTS
+
+if TYPE_CHECKING:
+    from tests.sdk.conftest import Ear
+
+KEY = ("authorization", "Bearer k")
+
+
+@pytest.fixture
+def nowhere() -> Router:
+    """A router that refuses connections."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Router(f"http://127.0.0.1:{probe.getsockname()[1]}/v1")
+
+
+def test_leaving_the_block_ends_the_conversation_once_with_the_clients_credentials(ear: Ear) -> None:
+    router = Router(ear.base_url, (KEY,))
+    with antiphon.conversation("a") as conversation:
+        for _ in range(3):
+            conversation.seen_by(router)
+        assert ear.heard == []
+    conversation.close()
+    assert [(heard.method, heard.path) for heard in ear.heard] == [("DELETE", "/v1/conversations/a")]
+    assert ear.heard[0].headers["authorization"] == "Bearer k"
+    assert ear.heard[0].headers["x-session-final"] == "true"
+
+
+async def test_leaving_the_async_block_ends_the_conversation_once(ear: Ear) -> None:
+    async with antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url, (KEY,)))
+    await conversation.aclose()
+    assert ear.paths() == ["/v1/conversations/a"]
+    assert ear.heard[0].headers["authorization"] == "Bearer k"
+
+
+def test_explicit_conversation_ends_when_closed(ear: Ear) -> None:
+    conversation = antiphon.conversation("a")
+    conversation.seen_by(Router(ear.base_url))
+    conversation.close()
+    assert ear.paths() == ["/v1/conversations/a"]
+
+
+def test_kept_conversation_outlives_its_block(ear: Ear) -> None:
+    with antiphon.conversation("a", keep=True) as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert ear.heard == []
+    conversation.close()
+    assert ear.paths() == ["/v1/conversations/a"]
+
+
+def test_conversation_ends_when_its_last_block_is_left(ear: Ear) -> None:
+    conversation = antiphon.conversation("a")
+    with conversation:
+        with conversation:
+            conversation.seen_by(Router(ear.base_url))
+        assert ear.heard == []
+    assert ear.paths() == ["/v1/conversations/a"]
+
+
+def test_conversation_that_spoke_again_after_its_end_ends_again(ear: Ear) -> None:
+    conversation = antiphon.conversation("a")
+    for _ in range(2):
+        with conversation:
+            conversation.seen_by(Router(ear.base_url))
+    assert ear.paths() == ["/v1/conversations/a"] * 2
+
+
+def test_id_is_percent_encoded(ear: Ear) -> None:
+    with antiphon.conversation("a/b c?d#e%") as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert ear.paths() == ["/v1/conversations/a%2Fb%20c%3Fd%23e%25"]
+
+
+def test_parent_ends_its_children_and_a_child_only_itself(ear: Ear) -> None:
+    router = Router(ear.base_url)
+    parent = antiphon.conversation("p")
+    first, second = parent.child("1"), antiphon.conversation("2", parent=parent)
+    deep = second.child("3")
+    for conversation in (parent, first, second, deep):
+        conversation.seen_by(router)
+    first.close()
+    assert ear.paths() == ["/v1/conversations/p%2F1"]
+    parent.close()
+    assert set(ear.paths()[1:]) == {f"/v1/conversations/{name}" for name in ("p", "2", "2%2F3")}
+    assert len(ear.heard) == 4
+
+
+def test_every_router_that_saw_it_is_told_even_when_one_is_away(ear: Ear, nowhere: Router) -> None:
+    with antiphon.conversation("a") as conversation:
+        conversation.seen_by(nowhere)
+        conversation.seen_by(Router(ear.base_url))
+        conversation.seen_by(Router(ear.base_url, (KEY,)))
+    assert ear.paths() == ["/v1/conversations/a"] * 2
+
+
+def test_failed_end_is_tried_again(ear: Ear) -> None:
+    ear.statuses.extend([503, 429])
+    with antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert len(ear.heard) == 3
+
+
+def test_tries_are_bounded_and_what_failed_is_logged(ear: Ear, caplog: pytest.LogCaptureFixture) -> None:
+    ear.statuses.extend([500] * 50)
+    with antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert len(ear.heard) == ATTEMPTS
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert ear.base_url in record.getMessage()
+    assert "conversation a ended" in record.getMessage()
+    assert "HTTP 500" in record.getMessage()
+
+
+async def test_async_tries_are_bounded_and_logged(ear: Ear, caplog: pytest.LogCaptureFixture) -> None:
+    ear.statuses.extend([500] * 50)
+    async with antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert len(ear.heard) == ATTEMPTS
+    assert "HTTP 500" in caplog.text
+
+
+def test_refusal_is_logged_and_not_tried_again(ear: Ear, caplog: pytest.LogCaptureFixture) -> None:
+    ear.statuses.append(401)
+    with antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert len(ear.heard) == 1
+    assert "HTTP 401" in caplog.text
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_router_that_never_knew_it_is_fine(ear: Ear, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    ear.statuses.append(status)
+    with antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url))
+    assert len(ear.heard) == 1
+    assert caplog.records == []
+
+
+def test_router_that_is_away_raises_nothing(nowhere: Router, caplog: pytest.LogCaptureFixture) -> None:
+    with antiphon.conversation("a") as conversation:
+        conversation.seen_by(nowhere)
+    assert nowhere.base_url in caplog.text
+
+
+async def test_async_router_that_is_away_raises_nothing(
+    nowhere: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with antiphon.conversation("a") as conversation:
+        conversation.seen_by(nowhere)
+    assert nowhere.base_url in caplog.text
+
+
+def test_error_of_the_block_comes_through_and_the_conversation_ends(ear: Ear) -> None:
+    conversation = antiphon.conversation("a")
+    conversation.seen_by(Router(ear.base_url))
+    with pytest.raises(LookupError), conversation:
+        raise LookupError
+    assert ear.paths() == ["/v1/conversations/a"]
+
+
+async def test_sync_block_under_a_running_loop_does_not_wait_for_the_router() -> None:
+    heard: list[bytes] = []
+    answered = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        answered.set()
+
+    # This router runs in the very loop that the block is left in: waiting for it here would never end.
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with antiphon.conversation("a") as conversation:
+            conversation.seen_by(Router(f"http://127.0.0.1:{port}/v1"))
+        await answered.wait()
+    assert [head.split(b" HTTP")[0] for head in heard] == [b"DELETE /v1/conversations/a"]
+    for thread in threading.enumerate():
+        if thread.name == "antiphon-ending":
+            thread.join()
+
+
+def test_open_transport_of_the_client_is_used(ear: Ear) -> None:
+    with httpx.Client(headers={"x-of": "transport"}) as transport, antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url, (), weakref.ref(transport)))
+    assert ear.heard[0].headers["x-of"] == "transport"
+
+
+async def test_open_async_transport_of_the_client_is_used(ear: Ear) -> None:
+    transport = httpx.AsyncClient(headers={"x-of": "transport"})
+    async with transport, antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url, (), weakref.ref(transport)))
+    assert ear.heard[0].headers["x-of"] == "transport"
+
+
+async def test_transport_of_the_other_flavour_is_left_alone(ear: Ear) -> None:
+    with httpx.Client(headers={"x-of": "transport"}) as transport:
+        async with antiphon.conversation("a") as conversation:
+            conversation.seen_by(Router(ear.base_url, (), weakref.ref(transport)))
+    assert "x-of" not in ear.heard[0].headers
+
+
+def test_closed_or_broken_transport_is_replaced(ear: Ear) -> None:
+    closed = httpx.Client()
+    closed.close()
+    broken = httpx.Client(mounts={"all://": httpx.MockTransport(lambda request: 1 // 0)})  # type: ignore[arg-type]
+    for transport in (closed, broken):
+        with antiphon.conversation("a") as conversation:
+            conversation.seen_by(Router(ear.base_url, (), weakref.ref(transport)))
+    broken.close()
+    assert ear.paths() == ["/v1/conversations/a"] * 2
+
+
+def test_newest_transport_is_the_one_used(ear: Ear) -> None:
+    old, new = httpx.Client(), httpx.Client(headers={"x-of": "new"})
+    with old, new, antiphon.conversation("a") as conversation:
+        conversation.seen_by(Router(ear.base_url, (), weakref.ref(old)))
+        conversation.seen_by(Router(ear.base_url, (), weakref.ref(new)))
+    assert [heard.headers.get("x-of") for heard in ear.heard] == ["new"]
+
+
+def test_contacts_are_bounded_and_forget_the_oldest() -> None:
+    contacts, router = Contacts(), Router("http://r/v1")
+    for number in range(MOST_CONTACTS + 5):
+        contacts.note(("p", str(number)), router)
+    taken = contacts.take("p")
+    assert taken == {router: [str(number) for number in range(5, MOST_CONTACTS + 5)]}
+    assert contacts.take("p") == {}
+
+
+def test_two_threads_that_close_at_once_end_it_once(ear: Ear) -> None:
+    conversation = antiphon.conversation("a")
+    conversation.seen_by(Router(ear.base_url))
+    ready = threading.Barrier(4, timeout=20)
+
+    def close() -> None:
+        ready.wait()
+        conversation.close()
+
+    threads = [threading.Thread(target=close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ear.paths() == ["/v1/conversations/a"]

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import antiphon
+
+
+def test_public_names_are_these() -> None:
+    assert antiphon.__all__ == [
+        "AntiphonError",
+        "ClientError",
+        "Conversation",
+        "ConversationError",
+        "MissingDependencyError",
+        "Router",
+        "Stamp",
+        "Wire",
+        "WireError",
+        "conversation",
+        "current",
+        "stamp",
+        "wire_of",
+    ]
+    assert all(hasattr(antiphon, name) for name in antiphon.__all__)
+
+
+def test_importing_the_sdk_imports_no_framework_and_no_server() -> None:
+    code = "import sys, antiphon; print(*{name.partition('.')[0] for name in sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(ran.stdout.split())
+    assert "antiphon" in imported
+    assert not imported & {"openai", "langchain_core", "langgraph", "antiphon_server", "antiphon_openai"}
+
+
+def test_every_error_is_an_antiphon_error_and_a_builtin_one() -> None:
+    builtin = {
+        antiphon.ClientError: TypeError,
+        antiphon.ConversationError: ValueError,
+        antiphon.MissingDependencyError: ImportError,
+        antiphon.WireError: ValueError,
+    }
+    for error, base in builtin.items():
+        assert issubclass(error, antiphon.AntiphonError)
+        assert issubclass(error, base)
