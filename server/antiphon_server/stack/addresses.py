@@ -12,8 +12,8 @@ from antiphon_server.stack.settings import Role
 from antiphon_server.stack.stack import Stack
 
 CURL = """\
-curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\
-  -d '{{"model": "{model}", "conversation_id": "demo", "messages": [{{"role": "user", "content": "Hello"}}]}}'"""
+curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{
+  "model": "{model}", "conversation_id": "demo", "messages": [{{"role": "user", "content": "Hello"}}]}}'"""
 PYTHON = """\
 import antiphon, antiphon_openai, openai
 

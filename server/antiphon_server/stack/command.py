@@ -26,7 +26,7 @@ SECRETS = frozenset({"VLLM_API_KEY", "ANTIPHON_ENGINE_KEY", "HF_TOKEN"})
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """One process. ``env`` is added to the surrounding environment. ``health`` answers 200 when it is ready."""
+    """One process. ``env`` is added to the surrounding environment. ``health``: answers 200 when ready."""
 
     name: str
     role: Role
@@ -83,7 +83,7 @@ def override_of(settings: StackSettings, role: Role, name: str) -> Override:
 
 
 def bind_cores(place: int, engines: int, cores: Sequence[int]) -> str:
-    """CPUs of the engine at ``place``: an equal share each; where there are fewer cores than engines, one shared."""
+    """CPUs of the engine at ``place``: an equal share each, or one shared where engines outnumber cores."""
     share = len(cores) // engines
     own = cores[place * share : (place + 1) * share] if share else [cores[place % len(cores)]]
     return ",".join(map(str, own))

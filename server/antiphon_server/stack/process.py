@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,7 +33,7 @@ class Process:
                     stderr=subprocess.STDOUT,
                     env={**environ, **spec.env},
                     pass_fds=(reading,),
-                    # A session of its own: Ctrl-C at the terminal reaches only the stack, which then stops in order.
+                    # A session of its own: Ctrl-C at the terminal reaches only the stack.
                     start_new_session=True,
                 )
         except BaseException:
@@ -100,7 +101,5 @@ def session_members(session: int) -> list[int]:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

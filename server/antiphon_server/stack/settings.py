@@ -44,10 +44,10 @@ class StackSettings:
     """One stack on this machine.
 
     ``overrides``: by role (``"prefill"``) or by engine (``"decode-1"``), the latter applied last.
-    ``stock``: vLLM's own connector instead of Antiphon's. ``kv_space``: GiB of KV cache per engine, ``cpu`` only.
-    ``address``: of this node's engines, as other nodes see it; ``None`` is loopback. ``key``: the engines' API key.
-    ``startup_timeout``: seconds until all are ready. ``stop_grace``: seconds between asking to stop and killing.
-    ``log_dir`` None: a new folder under the cache.
+    ``stock``: vLLM's own connector instead of Antiphon's. ``kv_space``: GiB of KV cache
+    per engine, ``cpu`` only. ``address``: of this node's engines, as other nodes see it; None is loopback.
+    ``key``: the engines' API key. ``startup_timeout``: seconds until all are ready. ``stop_grace``: seconds
+    between asking to stop and killing. ``log_dir`` None: a new folder under the cache.
     """
 
     preset: Preset = Preset.CPU

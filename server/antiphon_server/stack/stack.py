@@ -26,7 +26,7 @@ PROBE_TIMEOUT_S = 2.0
 
 
 class StackError(RuntimeError):
-    """The stack did not start, or a process of it ended; the message says which, why, and where its log is."""
+    """The stack did not start, or a process of it ended; the message says which and where its log is."""
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""What would not work, said before anything is started. Each fault names the thing, its value and the remedy."""
+"""What would not work, told before anything is started. A fault names the thing, its value, the remedy."""
 
 from __future__ import annotations
 
@@ -164,9 +164,12 @@ def _overrides(settings: StackSettings) -> list[Fault]:
                     "a random one per start is required" if key == "engine_id" else "it has no effect there"
                 )
                 faults.append(Fault(f"overrides[{name}].kv_extra", key, f"remove it: {remedy}"))
-        for flag in override.flags:
-            if (option := flag.partition("=")[0]) in OTHERS_SETTING:
-                faults.append(Fault(f"overrides[{name}].flags", option, OTHERS_SETTING[option]))
+        options = [flag.partition("=")[0] for flag in override.flags]
+        faults += [
+            Fault(f"overrides[{name}].flags", option, OTHERS_SETTING[option])
+            for option in options
+            if option in OTHERS_SETTING
+        ]
     backends = [dict(one.kv_extra).get("backends", ["LIBFABRIC"]) for one in settings.overrides.values()]
     if settings.preset is Preset.EFA and any("LIBFABRIC" not in one for one in backends):
         faults.append(Fault("backends", str(backends), 'use ["LIBFABRIC"]: anything else falls back to TCP'))

@@ -1,4 +1,4 @@
-"""Models of the stack: ``smollm2`` (small, trained), ``tiny`` and ``tiny-bpe`` (random), folders and hub ids."""
+"""Models of the stack: ``smollm2`` (small, trained), ``tiny``, ``tiny-bpe`` (random), folders, hub ids."""
 
 from antiphon_server.stack.models.model import CHATML, Model, ModelError, resolve
 

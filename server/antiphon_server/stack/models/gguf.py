@@ -1,4 +1,4 @@
-"""Convert a GGUF file to a folder of float32 safetensors. Run as ``python -m``; lines with ``>`` are progress."""
+"""Convert a GGUF file to float32 safetensors. Run as ``python -m``; lines with ``>`` tell progress."""
 
 from __future__ import annotations
 

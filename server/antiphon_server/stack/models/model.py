@@ -93,8 +93,8 @@ def _hub(hub_id: str, environ: Mapping[str, str]) -> Model:
     offline = environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
     if offline and not _hub_snapshots(hub_id, environ):
         raise ModelError(
-            f"{hub_id} is not in the hub's cache and HF_HUB_OFFLINE={environ['HF_HUB_OFFLINE']} forbids fetching "
-            "it: unset HF_HUB_OFFLINE, or give the path of a local copy"
+            f"{hub_id} is not in the hub's cache, and HF_HUB_OFFLINE={environ['HF_HUB_OFFLINE']} forbids to "
+            "fetch it: unset HF_HUB_OFFLINE, or give the path of a local copy"
         )
     return Model(hub_id, hub_id, local=False, context=None)
 

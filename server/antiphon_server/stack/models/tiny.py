@@ -60,7 +60,8 @@ def _write(folder: Path, tokenizer: Tokenizer) -> None:
 
     tokenizers.save(tokenizer, folder, context=CONTEXT)
     size = tokenizer.get_vocab_size()
-    end, pad = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")
+    vocabulary = tokenizer.get_vocab()
+    end, pad = vocabulary["<|im_end|>"], vocabulary["<|endoftext|>"]
     (folder / "config.json").write_text(json.dumps(_config(size, end, pad), indent=2) + "\n")
     (folder / "generation_config.json").write_text(
         json.dumps({"eos_token_id": end, "pad_token_id": pad}) + "\n"

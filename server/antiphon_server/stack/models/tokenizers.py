@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 BPE_SIZE = 1024
 
-_WORDS = (
-    "the of and to in is that for it as was with be by on not he his but at are this have from or had an they "
-    "which one you were all her she there would their we him been has when who will no more if out so up said "
-    "what its about than into them can only other time new some could these two may first then do any like my "
-    "now over such our man me even most made after also did many off before must well back through years much "
-    "where your way down should because long each just state people those too mister how little world year "
-    "file line test error value name type return function class import self read write open close path search "
-    "result tool call weather city price flight ticket order user assistant system model token cache prefill"
-).split()
+_VOCABULARY = """
+the of and to in is that for it as was with be by on not he his but at are this have from or had an they
+which one you were all her she there would their we him been has when who will no more if out so up said
+what its about than into them can only other time new some could these two may first then do any like my
+now over such our man me even most made after also did many off before must well back through years much
+where your way down should because long each just state people those too mister how little world year file
+line test error value name type return function class import self read write open close path search result
+tool call weather city price flight ticket order user assistant system model token cache prefill
+"""
 
 
 def byte_alphabet() -> list[str]:
@@ -78,9 +78,10 @@ def _with_bytes(tokenizer: Tokenizer, *, specials: bool = True) -> Tokenizer:
 
 def _corpus() -> list[str]:
     draw = random.Random(7)
-    prose = [" ".join(draw.choices(_WORDS, k=12)) + ". " for _ in range(1500)]
+    words = _VOCABULARY.split()
+    prose = [" ".join(draw.choices(words, k=12)) + ". " for _ in range(1500)]
     calls = [
-        json.dumps({"name": draw.choice(_WORDS), "arguments": {draw.choice(_WORDS): draw.randrange(1000)}})
+        json.dumps({"name": draw.choice(words), "arguments": {draw.choice(words): draw.randrange(1000)}})
         for _ in range(300)
     ]
     return prose + calls
