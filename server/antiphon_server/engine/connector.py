@@ -196,6 +196,11 @@ class AntiphonConnector(NixlConnector):
             tokens = request.num_prompt_tokens
             prompt = request.prompt_token_ids or []
             note = request.kv_transfer_params.get(_NOTE) or {}
+            # vLLM stamps only decode's handles. With it decode declines to read blocks whose lease ran out
+            # while it was busy, and computes instead.
+            params["remote_blocks_expiry_time"] = self.connector_scheduler._reqs_need_send.get(
+                request.request_id
+            )
             seal = hashing.seal(
                 request.block_hashes,
                 tokens,
