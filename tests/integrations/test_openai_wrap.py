@@ -1,0 +1,298 @@
+"""The wrapped client itself."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import antiphon
+import antiphon_openai
+import httpx
+import pytest
+from antiphon_openai._calls import api_of_model_call, is_vendor
+from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
+
+if TYPE_CHECKING:
+    from tests.integrations.conftest import Double
+
+CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def answering(seen: list[httpx.Request]) -> httpx.Client:
+    """A transport that reaches no network."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"id": "1", "object": "chat.completion", "choices": []})
+
+    return httpx.Client(transport=httpx.MockTransport(answer))
+
+
+def test_public_names_are_these() -> None:
+    assert antiphon_openai.__all__ == ["unwrap", "wrap"]
+
+
+def test_wrap_returns_the_same_client_of_the_same_type_and_name() -> None:
+    with OpenAI(base_url="http://localhost:1/v1", api_key="k") as client:
+        agent = client.user_agent
+        assert antiphon_openai.wrap(client) is client
+        assert isinstance(client, OpenAI)
+        assert isinstance(client.with_options(timeout=1), OpenAI)
+        assert (type(client).__name__, client.user_agent) == ("OpenAI", agent)
+
+
+def test_wrapping_twice_stamps_once_and_keeps_what_was_bound(double: Double) -> None:
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        antiphon_openai.wrap(client, conversation=antiphon.conversation("bound"))
+        kind = type(client)
+        antiphon_openai.wrap(client, wire="headers_only")
+        assert type(client) is kind
+        client.chat.completions.create(**CHAT)
+    [call] = double.calls()
+    assert call.headers["x-session-id"] == "bound"
+    assert "conversation_id" not in call.body
+
+
+def test_unwrap_gives_the_client_back_as_it_was(double: Double) -> None:
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        assert antiphon_openai.unwrap(antiphon_openai.wrap(client)) is client
+        assert type(client) is OpenAI
+        assert antiphon_openai.unwrap(client) is client
+        with antiphon.conversation("c"):
+            client.chat.completions.create(**CHAT)
+    assert "x-session-id" not in double.calls()[0].headers
+
+
+def test_unwrap_refuses_under_a_later_subclass() -> None:
+    with OpenAI(base_url="http://localhost:1/v1", api_key="k") as client:
+        antiphon_openai.wrap(client)
+        client.__class__ = type("Later", (type(client),), {})
+        with pytest.raises(antiphon.ClientError, match="cannot unwrap this Later"):
+            antiphon_openai.unwrap(client)
+
+
+def test_patches_of_other_libraries_survive(double: Double) -> None:
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        traced: list[str] = []
+        create = client.chat.completions.create
+
+        def tracing(**kwargs: Any) -> Any:
+            traced.append(kwargs["model"])
+            return create(**kwargs)
+
+        client.chat.completions.create = tracing  # type: ignore[method-assign]
+        antiphon_openai.wrap(client)
+        with antiphon.conversation("c"):
+            client.chat.completions.create(**CHAT)
+    assert traced == ["m"]
+    assert double.calls()[0].body["conversation_id"] == "c"
+
+
+def test_bound_conversation_wins_over_the_surrounding_one_and_survives_with_options(double: Double) -> None:
+    bound = antiphon.conversation("bound")
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        antiphon_openai.wrap(client, conversation=bound)
+        with antiphon.conversation("around"):
+            client.with_options(timeout=60).with_options(max_retries=1).chat.completions.create(**CHAT)
+    assert [call.body["conversation_id"] for call in double.calls()] == ["bound"]
+    assert double.ends() == []
+    bound.close()
+    assert double.ends() == ["/v1/conversations/bound"]
+
+
+def test_other_objects_are_refused_by_name() -> None:
+    with pytest.raises(antiphon.ClientError, match="cannot wrap a dict: pass the OpenAI or AsyncOpenAI"):
+        antiphon_openai.wrap(cast("Any", {}))
+
+
+def test_unknown_wire_is_refused_at_once() -> None:
+    with OpenAI(base_url="http://localhost:1/v1", api_key="k") as client:
+        with pytest.raises(antiphon.WireError):
+            antiphon_openai.wrap(client, wire="nonsense")
+        assert type(client) is OpenAI
+
+
+def test_wires_other_than_the_routers_get_no_end(double: Double) -> None:
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        antiphon_openai.wrap(client, wire="dynamo")
+        with antiphon.conversation("c", parent="p"):
+            client.chat.completions.create(**CHAT)
+    [call] = double.requests
+    assert call.headers["x-dynamo-session-id"] == "c"
+    assert call.headers["x-dynamo-parent-session-id"] == "p"
+    assert "conversation_id" not in call.body
+
+
+def test_nothing_goes_to_the_vendor_unless_asked() -> None:
+    seen: list[httpx.Request] = []
+    with OpenAI(api_key="k", http_client=cast("Any", answering(seen))) as client:
+        antiphon_openai.wrap(client)
+        with antiphon.conversation("c"):
+            client.chat.completions.create(**CHAT)
+            antiphon_openai.wrap(client, wire="default")
+            client.chat.completions.create(**CHAT)
+    silent, asked = seen
+    assert silent.url.host == asked.url.host == "api.openai.com"
+    assert "x-session-id" not in silent.headers
+    assert b"conversation_id" not in silent.content
+    assert asked.headers["x-session-id"] == "c"
+
+
+def test_nothing_goes_to_the_vendor_by_an_absolute_url() -> None:
+    seen: list[httpx.Request] = []
+    with OpenAI(base_url="http://r/v1", api_key="k", http_client=cast("Any", answering(seen))) as client:
+        antiphon_openai.wrap(client)
+        with antiphon.conversation("c", keep=True):
+            client.post("https://api.openai.com/v1/chat/completions", cast_to=object, body=CHAT)
+            client.post("http://other/v1/chat/completions", cast_to=object, body=CHAT)
+    assert ["x-session-id" in request.headers for request in seen] == [False, True]
+
+
+def test_azure_vendor_is_left_alone_and_an_azure_gateway_is_stamped(double: Double) -> None:
+    seen: list[httpx.Request] = []
+    vendor = AzureOpenAI(
+        azure_endpoint="https://mine.openai.azure.com",
+        api_version="1",
+        api_key="k",
+        http_client=cast("Any", answering(seen)),
+    )
+    gateway = AzureOpenAI(azure_endpoint=double.base_url, api_version="1", api_key="k")
+    with vendor, gateway, antiphon.conversation("c"):
+        for client in (vendor, gateway):
+            assert isinstance(antiphon_openai.wrap(client), AzureOpenAI)
+            client.chat.completions.create(**CHAT)
+            client.with_options(timeout=60).chat.completions.create(**CHAT)
+    assert all("x-session-id" not in request.headers for request in seen)
+    assert [call.body["conversation_id"] for call in double.calls()] == ["c", "c"]
+    assert double.requests[-1].headers["api-key"] == "k"
+
+
+async def test_async_azure_gateway_is_stamped(double: Double) -> None:
+    client = AsyncAzureOpenAI(base_url=double.base_url, api_version="1", api_key="k")
+    async with antiphon_openai.wrap(client), antiphon.conversation("c"):
+        await client.chat.completions.create(**CHAT)
+    assert double.calls()[0].body["conversation_id"] == "c"
+    assert double.calls()[0].headers["x-session-id"] == "c"
+
+
+def test_legacy_httpx_client_is_stamped_and_carries_the_end(double: Double) -> None:
+    transport = httpx.Client(headers={"x-of": "transport"})
+    with OpenAI(base_url=double.base_url, api_key="k", http_client=cast("Any", transport)) as client:
+        antiphon_openai.wrap(client)
+        with antiphon.conversation("c"):
+            client.chat.completions.create(**CHAT)
+    assert double.calls()[0].body["conversation_id"] == "c"
+    assert double.requests[-1].headers["x-of"] == "transport"
+
+
+def test_end_is_told_after_the_client_closed(double: Double) -> None:
+    with antiphon.conversation("c"), OpenAI(base_url=double.base_url, api_key="k") as client:
+        antiphon_openai.wrap(client).chat.completions.create(**CHAT)
+    assert double.ends() == ["/v1/conversations/c"]
+    assert double.requests[-1].headers["authorization"] == "Bearer k"
+
+
+async def test_async_client_is_ended_by_a_sync_close_and_the_other_way_round(double: Double) -> None:
+    conversation = antiphon.conversation("c")
+    async with AsyncOpenAI(base_url=double.base_url, api_key="k") as client:
+        await antiphon_openai.wrap(client, conversation=conversation).chat.completions.create(**CHAT)
+        await asyncio.to_thread(conversation.close)
+    with OpenAI(base_url=double.base_url, api_key="k") as sync_client:
+        antiphon_openai.wrap(sync_client, conversation=conversation)
+        await asyncio.to_thread(lambda: sync_client.chat.completions.create(**CHAT))
+        await conversation.aclose()
+    assert double.ends() == ["/v1/conversations/c"] * 2
+
+
+def test_threads_carry_their_own_ids(double: Double) -> None:
+    everyone_in = threading.Barrier(6, timeout=60)
+    client = antiphon_openai.wrap(OpenAI(base_url=double.base_url, api_key="k"))
+
+    def agent(name: str) -> None:
+        with antiphon.conversation(name):
+            everyone_in.wait()
+            for _ in range(2):
+                client.chat.completions.create(model=name, messages=CHAT["messages"])
+
+    names = [f"agent-{i}" for i in range(6)]
+    threads = [threading.Thread(target=agent, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    client.close()
+    calls = double.calls()
+    assert len(calls) == 12
+    assert all(c.body["model"] == c.body["conversation_id"] == c.headers["x-session-id"] for c in calls)
+    assert sorted(double.ends()) == [f"/v1/conversations/{name}" for name in names]
+
+
+async def test_tasks_carry_their_own_ids(double: Double) -> None:
+    everyone_in = asyncio.Barrier(6)
+    client = antiphon_openai.wrap(AsyncOpenAI(base_url=double.base_url, api_key="k"))
+
+    async def agent(name: str) -> None:
+        async with antiphon.conversation(name):
+            await everyone_in.wait()
+            for _ in range(2):
+                await client.chat.completions.create(model=name, messages=CHAT["messages"])
+
+    names = [f"agent-{i}" for i in range(6)]
+    await asyncio.gather(*map(agent, names))
+    await client.close()
+    calls = double.calls()
+    assert len(calls) == 12
+    assert all(c.body["model"] == c.body["conversation_id"] == c.headers["x-session-id"] for c in calls)
+    assert sorted(double.ends()) == [f"/v1/conversations/{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "api"),
+    [
+        ("post", "http://r/v1/chat/completions", "http://r/v1"),
+        ("POST", "http://r/v1/completions?x=1", "http://r/v1"),
+        ("post", "http://r/v1/responses/", "http://r/v1"),
+        ("post", "http://r/v1/messages", "http://r/v1"),
+        ("post", "http://r/openai/deployments/d/chat/completions", "http://r/openai/deployments/d"),
+        ("get", "http://r/v1/responses", None),
+        ("post", "http://r/v1/responses/r-1/cancel", None),
+        ("post", "http://r/v1/chat/completions/c-1", None),
+        ("post", "http://r/v1/threads/t/messages", None),
+        ("post", "http://r/v1/embeddings", None),
+    ],
+)
+def test_model_calls_are_told_from_other_requests(method: str, url: str, api: str | None) -> None:
+    assert api_of_model_call(method, url) == api
+
+
+@pytest.mark.parametrize(
+    ("host", "vendor"),
+    [
+        ("api.openai.com", True),
+        ("EU.api.openai.com.", True),
+        ("mine.openai.azure.com", True),
+        ("localhost", False),
+        ("notapi.openai.com", False),
+        ("api.openai.com.evil.example", False),
+        ("router.cloudapp.azure.com", False),
+    ],
+)
+def test_vendors_are_told_from_routers(host: str, vendor: bool) -> None:
+    assert is_vendor(host) is vendor
+
+
+def test_missing_openai_is_an_error_that_names_the_install_command() -> None:
+    code = """
+import sys
+sys.modules["openai"] = None
+try:
+    import antiphon_openai
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("MissingDependencyError ")
+    assert "pip install 'antiphon[openai]'" in ran.stdout
