@@ -1,7 +1,7 @@
 """Stands for an engine: a process with two children that have one child each, five in all.
 
-``process_tree.py polite|stubborn [EXIT_CODE]``: each writes its pid to stdout and sleeps; all but a polite root
-ignore SIGTERM. With an exit code the root ends by itself once all others have written theirs.
+``process_tree.py polite|stubborn [EXIT_CODE]``: each writes its pid to stdout and sleeps; all but a polite
+root ignore SIGTERM. With an exit code the root ends by itself once all others have written theirs.
 """
 
 from __future__ import annotations

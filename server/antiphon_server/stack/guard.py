@@ -4,7 +4,7 @@
 
 ``LIFELINE`` is the reading end of a pipe whose writing end only the stack holds. When it closes, because the
 stack stops or because it was killed, the command is asked to end, and after ``GRACE`` seconds it is killed
-with all its descendants. The guard adopts orphans (Linux), so grandchildren and processes that left the group are
+with all its descendants. The guard adopts orphans (Linux), so grandchildren and those that left the group are
 found too. When the command ends by itself, what it left running is killed and its exit code returned.
 """
 
