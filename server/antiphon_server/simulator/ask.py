@@ -61,7 +61,7 @@ class ChatRequest(_Common, kw_only=True):
 class CompletionRequest(_Common, kw_only=True):
     """Body of ``/v1/completions``; other fields are ignored."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | list[Any]
     logprobs: int | None = None
 
 
@@ -250,7 +250,7 @@ def _text_only(message: Mapping[str, Any]) -> bool:
     return not isinstance(content, list) or all("text" in part for part in content)
 
 
-def _one_prompt(prompt: str | list[int] | list[str] | list[list[int]], settings: Settings) -> list[int]:
+def _one_prompt(prompt: str | list[Any], settings: Settings) -> list[int]:
     if isinstance(prompt, str):
         return Tokenizer(drift=settings.drift).encode(prompt)
     if len(prompt) == 1 and not isinstance(prompt[0], int):
