@@ -80,9 +80,20 @@ def test_an_override_of_an_engine_that_is_not_there_is_a_fault() -> None:
     assert "decode-0" in fault.remedy
 
 
-@pytest.mark.parametrize("field", ["prefill", "decode", "tensor_parallel", "data_parallel", "kv_space"])
-def test_counts_are_positive(field: str) -> None:
-    assert field in things(replace(StackSettings(), **{field: 0}))
+@pytest.mark.parametrize(
+    ("settings", "thing"),
+    [
+        (StackSettings(prefill=0), "prefill"),
+        (StackSettings(decode=-1), "decode"),
+        (StackSettings(tensor_parallel=0), "tensor_parallel"),
+        (StackSettings(data_parallel=0), "data_parallel"),
+        (StackSettings(kv_space=0), "kv_space"),
+        (StackSettings(port=0), "port"),
+        (StackSettings(data_parallel=2), "data_parallel"),
+    ],
+)
+def test_counts_that_cannot_be_are_faults(settings: StackSettings, thing: str) -> None:
+    assert things(settings) == [thing]
 
 
 def test_gpus_are_counted() -> None:
