@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from antiphon_server.engine.handle import cut, fault, strip
 
 HANDLE: dict[str, Any] = {

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
-from antiphon_server.engine.hashing import Hashing, compare, covers, tail_digest
-from antiphon_server.protocol import Match, Seal
 from hypothesis import given
 from hypothesis import strategies as st
+
+from antiphon_server.engine.hashing import Hashing, compare, covers, tail_digest
+from antiphon_server.protocol import Match, Seal
 
 BLOCK = 4
 HASHING = Hashing("sha256", "seed", BLOCK, BLOCK)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from antiphon_server.engine.support import UnsupportedEngineError, decline_reason, require
 
 GOOD = {

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+import antiphon_openai
+from rig.fleet import CACHED, UNCACHED, Pair, fleet
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Pair]]:
+    """All engines of the run. ``ANTIPHON_TEST_LOGS`` keeps their logs in a folder of your choice."""
+    logs = os.environ.get("ANTIPHON_TEST_LOGS")
+    with fleet(Path(logs) if logs else tmp_path_factory.mktemp("fleet")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=[CACHED, UNCACHED])
+def pair(request: pytest.FixtureRequest, pairs: Mapping[str, Pair]) -> Pair:
+    """Prefill with its prefix cache on, then off."""
+    return pairs[request.param]
+
+
+def client_of(url: str) -> OpenAI:
+    return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
+
+
+@pytest.fixture
+def agent(pair: Pair) -> Iterator[OpenAI]:
+    """A user's client: wrapped, and pointed at the router."""
+    with client_of(pair.router) as client:
+        yield antiphon_openai.wrap(client)
+
+
+@pytest.fixture
+def prefill(pair: Pair) -> Iterator[OpenAI]:
+    """A plain client of the prefill engine."""
+    with client_of(pair.prefill) as client:
+        yield client
+
+
+@pytest.fixture
+def decode(pair: Pair) -> Iterator[OpenAI]:
+    """A plain client of the decode engine."""
+    with client_of(pair.decode) as client:
+        yield client
+
+
+@pytest.fixture
+def salt() -> str:
+    """A cache salt that nobody used before."""
+    return uuid.uuid4().hex
