@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from antiphon_server.stack.models import CHATML
 from hypothesis import given
 from hypothesis import strategies as st
+
+from antiphon_server.stack.models import CHATML
 
 jinja2 = pytest.importorskip("jinja2")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from antiphon_server.stack.command import ProcessSpec, bind_cores, render, shell_lines
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import allocate

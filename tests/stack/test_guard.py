@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from antiphon_server.stack.command import ProcessSpec
 from antiphon_server.stack.guard import descendants
 from antiphon_server.stack.process import Process, session_members

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from antiphon_server.stack.models import ModelError, resolve, smollm2
 from antiphon_server.stack.models.cache import build_once, cache_folder
 from antiphon_server.stack.models.tiny import CONTEXT, tiny
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")

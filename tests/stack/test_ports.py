@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+
 from antiphon_server.stack.ports import PortError, allocate, free, search
 from antiphon_server.stack.settings import StackSettings
 

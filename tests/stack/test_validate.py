@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from antiphon_server.stack.settings import Override, Preset, StackSettings
 from antiphon_server.stack.validate import (
     Machine,

@@ -157,7 +157,13 @@ def _router(settings: StackSettings, port: int, engines: Sequence[ProcessSpec], 
     argv += ["--host", settings.host, "--port", str(port)]
     for engine in engines:
         argv += [f"--{engine.role.value}", engine.url]
-    env = {"PYTHONUNBUFFERED": "1", **({"ANTIPHON_ENGINE_KEY": settings.key} if settings.key else {})}
+    # Turns in flight get this long when the stack stops.
+    grace = {"ANTIPHON_SHUTDOWN_GRACE": f"{settings.stop_grace / 3:g}"}
+    env = {
+        "PYTHONUNBUFFERED": "1",
+        **grace,
+        **({"ANTIPHON_ENGINE_KEY": settings.key} if settings.key else {}),
+    }
     reach = LOOPBACK if settings.host == "0.0.0.0" else settings.host
     url = f"http://{reach}:{port}"
     return ProcessSpec(

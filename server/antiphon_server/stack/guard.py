@@ -5,7 +5,8 @@
 ``LIFELINE`` is the reading end of a pipe whose writing end only the stack holds. When it closes, because the
 stack stops or because it was killed, the command is asked to end, and after ``GRACE`` seconds it is killed
 with all its descendants. The guard adopts orphans (Linux), so grandchildren and those that left the group are
-found too. When the command ends by itself, what it left running is killed and its exit code returned.
+found too. SIGTERM to the guard kills at once. When the command ends by itself, what it left running is killed
+and its exit code returned.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import select
 import signal
 import sys
 import time
+from types import FrameType
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -44,7 +46,14 @@ def descendants(root: int) -> list[int]:
 
 def main(lifeline: int, grace: float, command: list[str]) -> int:
     """Exit code of the command, 128 + signal where one ended it."""
-    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    hurried = False
+
+    def hurry(signum: int, frame: FrameType | None) -> None:
+        nonlocal hurried
+        hurried = True
+
+    signal.signal(signal.SIGTERM, hurry)
+    for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     os.set_inheritable(lifeline, False)
     _prctl(PR_SET_CHILD_SUBREAPER)
@@ -57,12 +66,11 @@ def main(lifeline: int, grace: float, command: list[str]) -> int:
     while status is None:
         readable, _, _ = select.select([lifeline] if deadline is None else [], [], [], POLL_S)
         if readable:
-            # A byte means at once; the end of the stream, with grace.
-            at_once = os.read(lifeline, 1) == b"!"
-            deadline = time.monotonic() + (0.0 if at_once else grace)
+            deadline = time.monotonic() + grace
             _signal(child, signal.SIGTERM)
         status = _reap(child)
-        if status is None and deadline is not None and time.monotonic() >= deadline:
+        late = deadline is not None and time.monotonic() >= deadline
+        if status is None and (late or hurried):
             _kill(child)
             for orphan in descendants(os.getpid()):
                 _signal(orphan, signal.SIGKILL)

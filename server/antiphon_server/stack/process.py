@@ -50,14 +50,9 @@ class Process:
     def ask_to_stop(self, *, at_once: bool = False) -> None:
         """Begin to stop it: politely first, with all its descendants when the grace is over. Idempotent."""
         lifeline, self._lifeline = self._lifeline, -1
-        if lifeline < 0:
-            return
-        try:
-            if at_once:
-                os.write(lifeline, b"!")
-        except BrokenPipeError:
-            pass
-        finally:
+        if at_once:
+            self._guard.terminate()
+        if lifeline >= 0:
             os.close(lifeline)
 
     def wait_stopped(self) -> None:

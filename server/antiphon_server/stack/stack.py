@@ -151,8 +151,14 @@ class Stack:
             self._sleep(POLL_S)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stop all processes, the router first, and wait until they are gone. Idempotent."""
-        for process in reversed(self._processes):
+        """Stop all processes and wait until they are gone. Idempotent."""
+        if not at_once:
+            # The router first: it ends its turns and releases what decode holds for it.
+            for process in self._processes:
+                if process.spec.role is Role.ROUTER:
+                    process.ask_to_stop()
+                    process.wait_stopped()
+        for process in self._processes:
             process.ask_to_stop(at_once=at_once)
         while self._processes:
             self._processes[-1].wait_stopped()
