@@ -16,6 +16,10 @@ import sys
 from antiphon_server.simulator import Settings, SimulatedEngine, serve
 
 
+def told_to_die() -> bool:
+    return os.path.exists(os.environ.get("FAKE_DIES_LATER", "/nowhere"))
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
@@ -32,7 +36,7 @@ async def main() -> None:
     async with serve(SimulatedEngine(settings), port=known.port):
         print("Application startup complete", os.getpid(), flush=True)
         while not ending.is_set():
-            if os.path.exists(os.environ.get("FAKE_DIES_LATER", "/nowhere")):
+            if told_to_die():
                 sys.exit(4)
             await asyncio.sleep(0.05)
 

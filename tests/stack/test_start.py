@@ -124,8 +124,10 @@ def test_watching_ends_with_the_process(tmp_path: Path, make: Make) -> None:
     [
         ("", "starting Python"),
         ("noise\nINFO Initializing a V1 LLM engine (v0.32)\nnoise", "starting the engine core"),
-        ("EngineCore x\nLoading safetensors checkpoint shards", "loading weights"),
-        ("Loading weights took 0.1 s\nGPU KV cache size: 1 tokens", "allocating KV cache"),
+        ("non-default args: {NIXL}\nResolved architecture: Qwen3", "reading the configuration"),
+        ("Initializing a V1 LLM engine\nLoading safetensors checkpoint shards: 0%", "loading weights"),
+        ("Loading weights took 0.1 s\nCPU KV cache size: 1 tokens\nnoise", "allocating the KV cache"),
+        ("KV cache size: 1\nInitializing NIXL worker x", "registering KV with NIXL"),
         ("Started server process\nINFO: Application startup complete.", "serving"),
     ],
 )

@@ -6,14 +6,14 @@ import re
 
 _STAGES = (
     (r"Application startup complete", "serving"),
-    (r"Starting vLLM.* server on|Started server process", "starting the HTTP server"),
-    (r"init engine .*took", "engine is initialised"),
-    (r"nixl|NIXL", "connecting NIXL"),
-    (r"KV cache size|# (CPU|GPU) blocks|kv_cache", "allocating KV cache"),
-    (r"Loading weights took|Model loading took", "weights are loaded"),
-    (r"Loading (safetensors|weights)|Starting to load model|load_model", "loading weights"),
-    (r"Initializing a V1 LLM engine|EngineCore", "starting the engine core"),
-    (r"non-default args|vLLM API server version|Resolved architecture", "reading the configuration"),
+    (r"Starting vLLM server on|Started server process", "starting the HTTP server"),
+    (r"init engine .* took", "engine is initialised"),
+    (r"Initializing NIXL w|Initialized NIXL agent|Registering KV_Caches", "registering KV with NIXL"),
+    (r"KV cache size:", "allocating the KV cache"),
+    (r"Loading weights took", "weights are loaded"),
+    (r"Starting to load model|Loading safetensors", "loading weights"),
+    (r"Initializing a V1 LLM engine", "starting the engine core"),
+    (r"non-default args:|Resolved architecture:", "reading the configuration"),
 )
 _PATTERNS = tuple((re.compile(pattern), words) for pattern, words in _STAGES)
 
