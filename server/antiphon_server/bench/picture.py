@@ -1,0 +1,42 @@
+"""How our charts look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+INK = "#1f2933"
+MUTED = "#6b7780"
+LINES = "#e3e7ea"
+GREY = "#b3bcc4"
+BLUE = "#1f6feb"
+PALE = "#bcd5fb"
+
+
+def sheet(title: str, caption: Sequence[str]) -> Figure:
+    """A page with a title above and the conditions below."""
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, wspace=0.04)
+    figure = Figure(figsize=(10, 4.6), dpi=150, facecolor="white", layout=layout)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=14, weight="bold", color=INK)
+    figure.supxlabel("\n".join(caption), x=0.012, ha="left", fontsize=8, color=MUTED)
+    return figure
+
+
+def axes_of(axes: Axes, title: str) -> None:
+    """Plain axes: a title, horizontal lines, no frame."""
+    axes.set_title(title, loc="left", fontsize=10, color=INK)
+    axes.grid(axis="y", color=LINES, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
+    axes.tick_params(length=0, labelsize=8.5, labelcolor=MUTED)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
