@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from antiphon_server.protocol import Handle
+from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.exchange import Answer, Exchange, InFlight, LegFailedError, RejectedError
 from antiphon_server.router.legs import Filled, decode_body, strip
@@ -16,7 +17,7 @@ from antiphon_server.router.relay import Relay
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import TurnRequest
 from antiphon_server.router.state import State
-from antiphon_server.router.upstream import Response, UpstreamError
+from antiphon_server.router.upstream import Response
 from antiphon_server.router.workers import Worker
 
 Record = Callable[[Handle], Awaitable[None]]

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
+from antiphon_server.router.connection import TimedOutError, UnsentError, UpstreamError
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError, RouterError
 from antiphon_server.router.state import State
-from antiphon_server.router.upstream import Response, TimedOutError, Timeouts, UnsentError, UpstreamError
+from antiphon_server.router.upstream import Response, Timeouts
 from antiphon_server.router.workers import Worker
 
 _TRACING = ("traceparent", "tracestate")

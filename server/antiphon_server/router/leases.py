@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from antiphon_server.protocol import LEASES_PATH, PROTOCOL, PROTOCOL_HEADER, LeaseReply, LeaseRequest, Renewal
+from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.frontier import Frontier, FrontierStore
 from antiphon_server.router.metrics import Metrics
-from antiphon_server.router.upstream import Timeouts, Upstream, UpstreamError
+from antiphon_server.router.upstream import Timeouts, Upstream
 from antiphon_server.router.workers import Worker, Workers
 
 log = logging.getLogger(__name__)

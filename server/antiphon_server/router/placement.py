@@ -25,7 +25,7 @@ class Placement:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._places: OrderedDict[Key, Place] = OrderedDict()
-        self._turn = count()
+        self._rounds: dict[str, count[int]] = {}
 
     def of(self, key: Key | None) -> Place:
         """Where the conversation was, or nowhere."""
@@ -59,6 +59,7 @@ class Placement:
         for worker in candidates:
             if worker.url == preferred:
                 return worker
-        start = next(self._turn) % len(candidates)
+        # Rounds are counted by role: prefill and decode alternate, so a common count would not go round.
+        start = next(self._rounds.setdefault(candidates[0].role, count())) % len(candidates)
         rotated = candidates[start:] + candidates[:start]
         return min(rotated, key=lambda worker: worker.in_flight)

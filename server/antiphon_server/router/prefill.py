@@ -91,9 +91,9 @@ class Prefill:
         except (LegFailedError, RejectedError) as error:
             self._settle(frontier, over=isinstance(error, RejectedError) or error.over)
             raise
-        if filled is not None and filled.seal is None:
+        if filled is None or filled.seal is None:
             # Nothing says that the handle was checked, so what was filled may be another prompt's.
-            self._state.leases.release(worker, filled.lease)
+            self._state.leases.release(worker, filled.lease if filled is not None else None)
             self._settle(frontier, over=True)
             raise LegFailedError(EngineFailedError("the prefill engine did not seal its handle"), over=True)
         prefilled = self._prefilled(worker, plan, filled)

@@ -6,11 +6,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.endpoint import read_body
 from antiphon_server.router.errors import EngineFailedError, NotFoundError, UnavailableError
 from antiphon_server.router.identity import clean_id, tenant_of
 from antiphon_server.router.state import State
-from antiphon_server.router.upstream import UpstreamError
 from antiphon_server.router.workers import Worker
 
 

@@ -10,8 +10,9 @@ from typing import Literal
 import msgspec
 
 from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info
+from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.plan import EngineState
-from antiphon_server.router.upstream import Origin, Timeouts, Upstream, UpstreamError
+from antiphon_server.router.upstream import Origin, Timeouts, Upstream
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,203 @@
+"""What is kept, renewed, displaced and released."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+Message = dict[str, Any]
+FOLLOW: Message = {"role": "user", "content": "And the next ones?"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_closed_conversation_leaves_nothing_pinned(
+    start: Any, settled: Any, opening: list[Message], stream: bool
+) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c", stream=stream)
+    await rig.ask([*opening, first.message, FOLLOW], conversation="c", stream=stream)
+    assert len(rig.decode[0].pinned) == 1
+    assert (await rig.client.delete("/v1/conversations/c")).status_code == 204
+    await settled(lambda: rig.decode[0].pinned_blocks == rig.prefill[0].pinned_blocks == 0)
+    assert (await rig.client.delete("/v1/conversations/c")).status_code == 404
+
+
+async def test_close_ends_every_model_and_salt_of_one_tenant_only(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    mine, theirs = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer theirs"}
+    await rig.ask(opening, conversation="c", headers=mine)
+    await rig.ask(opening, conversation="c", headers=mine, cache_salt="s")
+    await rig.ask(opening, conversation="c", headers=theirs)
+    assert (await rig.client.get("/v1/conversations/c", headers={})).status_code == 404
+    assert (await rig.client.delete("/v1/conversations/c", headers=mine)).status_code == 204
+    await settled(lambda: len(rig.decode[0].pinned) == 1)
+    assert (await rig.client.get("/v1/conversations/c", headers=theirs)).status_code == 200
+
+
+async def test_turn_that_ends_after_the_close_keeps_nothing(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"decode_rate": 100.0})
+    turn = asyncio.create_task(rig.ask(opening, conversation="c"))
+    await settled(lambda: rig.decode[0].running)
+    assert (await rig.client.delete("/v1/conversations/c")).status_code == 204
+    await turn
+    await settled(lambda: rig.decode[0].pinned_blocks == 0)
+    assert await rig.state.store.all() == []
+
+
+async def test_final_turn_keeps_nothing(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c")
+    last = await rig.ask(
+        [*opening, first.message, FOLLOW], conversation="c", headers={"X-Session-Final": "true"}
+    )
+    assert last.path == "reuse"
+    await settled(lambda: rig.decode[0].pinned_blocks == 0)
+    assert (await rig.client.get("/v1/conversations/c")).status_code == 404
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_turn_without_conversation_keeps_nothing(
+    start: Any, settled: Any, opening: list[Message], stream: bool
+) -> None:
+    rig = await start()
+    answer = await rig.ask(opening, stream=stream)
+    assert (answer.path, answer.reason) == ("cold", "anonymous")
+    await settled(lambda: rig.decode[0].pinned_blocks == rig.prefill[0].pinned_blocks == 0)
+
+
+async def test_superseded_lease_is_released_when_nothing_was_pulled(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    await rig.ask(opening, conversation="c")
+    other = await rig.ask([{"role": "user", "content": "something else altogether"}], conversation="c")
+    assert other.reason == "mismatch"
+    await settled(lambda: len(rig.decode[0].pinned) == 1)
+    assert rig.count("antiphon_leases_total", event="released") <= 1
+
+
+async def test_least_recent_conversations_are_evicted_and_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(router={"conversations": 3})
+    for index in range(7):
+        await rig.ask(opening, conversation=f"c{index}")
+    await settled(lambda: len(rig.decode[0].pinned) == 3)
+    kept = [frontier.key.conversation for frontier in await rig.state.store.all()]
+    assert kept == ["c4", "c5", "c6"]
+    again = await rig.ask(opening, conversation="c0")
+    assert again.path == "cold"
+
+
+async def test_renewed_lease_outlives_the_engines_own(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c")
+    for _ in range(10):
+        rig.clock.time += 30.0
+        await rig.state.leases.renew()
+    second = await rig.ask([*opening, first.message, FOLLOW], conversation="c")
+    assert (second.path, second.reason) == ("reuse", "full")
+
+
+async def test_handle_carries_the_renewed_deadline(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c")
+    rig.clock.time += 30.0
+    await rig.state.leases.renew()
+    await rig.ask([*opening, first.message, FOLLOW], conversation="c")
+    sent = rig.legs(rig.prefill[0])[-1]["kv_transfer_params"]["remote_blocks_expiry_time"]
+    assert sent == rig.decode[0].now() + 60.0
+
+
+async def test_lease_that_ended_is_not_sent(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c")
+    rig.clock.time += 59.0
+    second = await rig.ask([*opening, first.message, FOLLOW], conversation="c")
+    assert (second.path, second.reason) == ("cold", "expired")
+    assert rig.legs(rig.prefill[0])[-1]["kv_transfer_params"]["remote_block_ids"] is None
+
+
+async def test_idle_conversation_is_given_up(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"decode_lease": 600.0}, router={"keep": 100.0})
+    await rig.ask(opening, conversation="c")
+    rig.clock.time += 99.0
+    await rig.state.leases.renew()
+    assert len(rig.decode[0].pinned) == 1
+    rig.clock.time += 2.0
+    await rig.state.leases.renew()
+    await settled(lambda: rig.decode[0].pinned_blocks == 0)
+
+
+async def test_lease_unknown_to_its_engine_is_forgotten(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c")
+    rig.decode[0].expire_leases()
+    await rig.state.leases.renew()
+    second = await rig.ask([*opening, first.message, FOLLOW], conversation="c")
+    assert (second.path, second.reason) == ("cold", "lost")
+
+
+async def test_failed_release_is_sent_again(start: Any, settled: Any, fault: Any, opening: list[Message]) -> None:
+    rig = await start()
+    await rig.ask(opening, conversation="c")
+    rig.decode[0].faults.add(fault(kind="status", path="/antiphon/leases", code=500))
+    await rig.client.delete("/v1/conversations/c")
+    await settled(lambda: rig.decode[0].pinned_blocks == 0)
+
+
+async def test_failed_renewal_keeps_the_frontier_until_its_deadline(
+    start: Any, fault: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    first = await rig.ask(opening, conversation="c")
+    rig.decode[0].faults.add(fault(kind="status", path="/antiphon/leases", code=500))
+    rig.clock.time += 20.0
+    await rig.state.leases.renew()
+    second = await rig.ask([*opening, first.message, FOLLOW], conversation="c")
+    assert second.path == "reuse"
+
+
+async def test_renewal_does_not_bring_back_a_taken_frontier(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    await rig.ask(opening, conversation="c")
+    (kept,) = await rig.state.store.all()
+    renewing = asyncio.create_task(rig.state.leases.renew())
+    await asyncio.sleep(0)
+    assert await rig.state.store.take(kept.key) is not None
+    await renewing
+    assert await rig.state.store.all() == []
+
+
+async def test_shutdown_releases_everything(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start()
+    for index in range(5):
+        await rig.ask(opening, conversation=f"c{index}")
+    assert len(rig.decode[0].pinned) == 5
+    await rig.state.stop()
+    assert rig.decode[0].pinned_blocks == 0
+
+
+async def test_frontier_is_recorded_before_the_client_sees_the_end(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    body = {"model": "simulated", "messages": opening, "stream": True, "conversation_id": "c"}
+    seen = b""
+    async with rig.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        async for chunk in reply.aiter_raw():
+            seen += chunk
+            if b"[DONE]" in seen:
+                assert len(await rig.state.store.all()) == 1
+                break
+    assert b"[DONE]" in seen
+
+
+async def test_captured_handles_are_counted(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    await rig.ask(opening, conversation="c", stream=True)
+    await rig.ask(opening, conversation="c")
+    assert rig.count("antiphon_handles_total", event="captured") == 2
+    assert rig.count("antiphon_handles_total", event="missing") == 0

@@ -1,0 +1,94 @@
+"""Clients leave in each phase: pulls end undisturbed, the rest is cancelled, and nothing stays pinned."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+Message = dict[str, Any]
+FOLLOW: Message = {"role": "user", "content": "And the next ones?"}
+
+
+def sending(rig: Any, messages: list[Message], **body: Any) -> asyncio.Task[Any]:
+    request = {"model": "simulated", "messages": messages, **body}
+    return asyncio.create_task(rig.client.post("/v1/chat/completions", json=request))
+
+
+async def leave(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def clean(rig: Any) -> bool:
+    return all(engine.pinned_blocks == 0 and engine.running == 0 for engine in (*rig.prefill, *rig.decode))
+
+
+async def test_cold_prefill_is_cancelled(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(prefill={"prefill_rate": 20.0})
+    task = sending(rig, opening, conversation_id="c")
+    await settled(lambda: rig.prefill[0].running)
+    await leave(task)
+    await settled(lambda: rig.prefill[0].counters.aborted == 1)
+    await settled(lambda: clean(rig))
+    assert rig.count("antiphon_clients_gone_total", phase="prefill") == 1
+    assert not rig.legs(rig.decode[0])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_pull_ends_undisturbed_and_everything_is_released(
+    start: Any, settled: Any, opening: list[Message], stream: bool
+) -> None:
+    rig = await start(prefill={"transfer_rate": 500.0})
+    first = await rig.ask(opening, conversation="c")
+    task = sending(rig, [*opening, first.message, FOLLOW], conversation_id="c", stream=stream)
+    await settled(lambda: rig.prefill[0].running)
+    await leave(task)
+    await settled(lambda: rig.count("antiphon_clients_gone_total", phase="pull") == 1)
+    await settled(lambda: clean(rig))
+    assert rig.prefill[0].counters.aborted == rig.prefill[0].counters.aborted_pulls == 0
+    assert rig.prefill[0].counters.pulled > 0
+
+
+async def test_decode_that_pulls_is_left_until_its_first_byte(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"transfer_rate": 500.0, "decode_rate": 20.0})
+    task = sending(rig, opening, conversation_id="c", stream=True)
+    await settled(lambda: rig.decode[0].running)
+    await leave(task)
+    await settled(lambda: rig.decode[0].counters.aborted == 1)
+    await settled(lambda: clean(rig))
+    assert rig.decode[0].counters.aborted_pulls == 0
+
+
+async def test_stream_is_cancelled(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"decode_rate": 20.0})
+    body = {"model": "simulated", "messages": opening, "stream": True, "conversation_id": "c"}
+    async with rig.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        await anext(reply.aiter_raw())
+    await settled(lambda: rig.decode[0].counters.aborted == 1)
+    await settled(lambda: clean(rig))
+    assert rig.count("antiphon_clients_gone_total", phase="stream") == 1
+
+
+async def test_whole_reply_is_cancelled(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"decode_rate": 20.0})
+    task = sending(rig, opening, conversation_id="c")
+    await settled(lambda: rig.decode[0].running)
+    await leave(task)
+    await settled(lambda: rig.decode[0].counters.aborted == 1)
+    await settled(lambda: clean(rig))
+
+
+async def test_counters_return_to_zero(start: Any, settled: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"decode_rate": 200.0}, prefill={"prefill_rate": 2000.0})
+    tasks = [sending(rig, opening, conversation_id=f"c{i % 3}", stream=bool(i % 2)) for i in range(12)]
+    await settled(lambda: rig.decode[0].running)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await settled(lambda: all(worker.in_flight == 0 for worker in rig.state.workers))
+    for i in range(3):
+        await rig.client.delete(f"/v1/conversations/c{i}")
+    await settled(lambda: clean(rig))
