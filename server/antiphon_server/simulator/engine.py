@@ -328,7 +328,7 @@ class SimulatedEngine:
         pulled = 0
         if pull.tokens:
             pulled, pull = await self._pull(job, sequence, pull, life)
-        elif pull.readable and job.handle is not None and own.reuse:
+        elif pull.readable and job.handle is not None and (own.reuse or job.handle.get("do_remote_prefill")):
             self.cluster.notify(job.handle)
         cached = sequence.computed
         computed = len(job.prompt) - cached
@@ -360,13 +360,11 @@ class SimulatedEngine:
             await self._hang(life)
         size, local = own.block_size, sequence.computed
         total = local + pull.tokens
-        ids = cut_blocks(handle, pull.match, total // size) if reuse else cut_blocks(handle, Match.NONE, 0)
         # The transfer pairs blocks from the end: right only when both lists end with the same block.
         count = -(-total // size) - local // size
-        counts = {
-            number: min(size, total - local - index * size) for index, number in enumerate(ids[-count:])
-        }
         try:
+            ids = cut_blocks(handle, pull.match, total // size)[-count:]
+            counts = {number: min(size, pull.tokens - index * size) for index, number in enumerate(ids)}
             self.cluster.deadline_check(handle)
             await self._pause(pull.tokens, own.transfer_rate)
             self._alive(life)

@@ -21,6 +21,14 @@ EXPIRY_MARGIN = 5.0
 _NEEDED = ("remote_engine_id", "remote_request_id", "remote_host", "remote_port")
 
 
+class TransferError(Exception):
+    """KV did not arrive: the other engine is gone, or the handle is malformed or has expired."""
+
+
+class ExpiredError(TransferError):
+    """The handle's deadline is past, or too near."""
+
+
 class Pull(msgspec.Struct, frozen=True, kw_only=True):
     """What one request takes from elsewhere.
 
@@ -52,7 +60,8 @@ def plan_prefill(
     """
     if not names_a_place(handle):
         return Pull()
-    remote = int(handle.get("remote_num_tokens") or 0)
+    told = handle.get("remote_num_tokens")
+    remote = told if isinstance(told, int) else 0
     match = Match.NONE
     if settings.antiphon and not settings.reuse:
         return Pull(readable=True, match=Match.UNSUPPORTED)
@@ -86,17 +95,17 @@ def compare(settings: Settings, seal: Seal | None, keys: Sequence[bytes]) -> tup
 
 
 def cut_blocks(handle: Handle, match: Match, blocks: int) -> list[int]:
-    """Ids of the blocks offered, cut to the proven ones: the transfer pairs blocks from the end."""
-    offered = [int(number) for number in handle["remote_block_ids"][0]]
+    """Ids of the blocks offered, cut to the proven ones: the transfer pairs blocks from the end.
+
+    Raises:
+        TransferError: the handle does not list blocks of one group.
+    """
+    try:
+        (group,) = handle["remote_block_ids"]
+        offered = [int(number) for number in group]
+    except (TypeError, ValueError) as error:
+        raise TransferError(f"remote_block_ids {handle['remote_block_ids']!r} is not one list of ids") from error
     return offered[:blocks] if match in (Match.FULL, Match.CUT) else offered
-
-
-class TransferError(Exception):
-    """KV did not arrive: the other engine is gone, or the handle has expired."""
-
-
-class ExpiredError(TransferError):
-    """The handle's deadline is past, or too near."""
 
 
 @dataclass(slots=True)
