@@ -15,9 +15,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from openai import OpenAI
+
 import antiphon
 import antiphon_openai
-from openai import OpenAI
 
 SHELF = {"bolts": (240, 0.12), "brackets": (36, 1.80), "hinges": (12, 2.45)}
 

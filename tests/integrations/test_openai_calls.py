@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import antiphon
-import antiphon_openai
 import pydantic
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-if TYPE_CHECKING:
-    from tests.integrations.conftest import Double
+import antiphon
+import antiphon_openai
+from doubles.router import Double
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 CHAT: Any = {"model": "m", "messages": HELLO}

@@ -4,10 +4,9 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tests.integrations.conftest import Double, Recorded
+from doubles.router import Double, Recorded
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openai_tools.py"
 

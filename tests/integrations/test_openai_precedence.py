@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import antiphon
-import antiphon_openai
 import pytest
 from openai import OpenAI
 
-if TYPE_CHECKING:
-    from tests.integrations.conftest import Double
+import antiphon
+import antiphon_openai
+from doubles.router import Double
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 

@@ -6,17 +6,16 @@ import asyncio
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import httpx
+import pytest
+from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 
 import antiphon
 import antiphon_openai
-import httpx
-import pytest
 from antiphon_openai._calls import api_of_model_call, is_vendor
-from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
-
-if TYPE_CHECKING:
-    from tests.integrations.conftest import Double
+from doubles.router import Double
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import copy
 import pickle
 
-import antiphon
 import pytest
+
+import antiphon
 
 
 def test_conversation_is_a_frozen_value() -> None:

@@ -4,10 +4,11 @@ import hashlib
 import re
 from typing import Any, cast
 
-import antiphon
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import antiphon
 
 
 @pytest.mark.parametrize("identity", ["a", "T/call_1", "two words", "~" * 128, "!"])

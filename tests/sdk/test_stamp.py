@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import antiphon
 import pytest
+
+import antiphon
 from antiphon import Wire, stamp
 
 CHILD = antiphon.conversation("c", parent="p")

@@ -1,0 +1,1 @@
+"""Stand-ins for servers, on real sockets."""
