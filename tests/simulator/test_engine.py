@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon_server.protocol import (
@@ -48,16 +48,16 @@ class Clock:
         return self.time
 
 
-def pair(clock: Clock | None = None, **settings: Any) -> tuple[SimulatedEngine, SimulatedEngine]:
+def pair(clock: Clock | None = None, **changed: Any) -> tuple[SimulatedEngine, SimulatedEngine]:
     """A prefill and a decode engine of one cluster."""
-    base: dict[str, Any] = {"block_size": BLOCK, "capacity": 64, "threshold": 0, **settings}
+    base: dict[str, Any] = {"block_size": BLOCK, "capacity": 64, "threshold": 0, **changed}
     cluster, clock = SimulatedCluster(), clock or Clock()
     prefill = SimulatedEngine(Settings(role="prefill", **base), clock=clock, cluster=cluster)
     return prefill, SimulatedEngine(Settings(role="decode", **base), clock=clock, cluster=cluster)
 
 
-def stock(clock: Clock | None = None, **settings: Any) -> tuple[SimulatedEngine, SimulatedEngine]:
-    return pair(clock, antiphon=False, **settings)
+def stock(clock: Clock | None = None, **changed: Any) -> tuple[SimulatedEngine, SimulatedEngine]:
+    return pair(clock, antiphon=False, **changed)
 
 
 async def run(
@@ -258,7 +258,10 @@ async def test_a_lease_is_renewed_on_the_engines_own_clock_and_released() -> Non
     reply = decode.lease(LeaseRequest(renew=[Renewal(request_id, 50.0), Renewal("nobody", 1.0)]))
     assert reply.leases == {request_id: decode.now() + 50.0, "nobody": "unknown"}
     assert reply.pinned == 1
-    assert decode.lease(LeaseRequest(renew=[Renewal(request_id, 1e9)])).leases[request_id] == decode.now() + 100.0
+    assert (
+        decode.lease(LeaseRequest(renew=[Renewal(request_id, 1e9)])).leases[request_id]
+        == decode.now() + 100.0
+    )
     clock.time += 99.0
     assert decode.pinned == [request_id]
     reply = decode.lease(LeaseRequest(release=[request_id]))
@@ -405,7 +408,11 @@ histories = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
 async def _second_turn(
-    engines: tuple[SimulatedEngine, SimulatedEngine], first: list[int], kept: int, rest: list[int], answered: bool
+    engines: tuple[SimulatedEngine, SimulatedEngine],
+    first: list[int],
+    kept: int,
+    rest: list[int],
+    answered: bool,
 ) -> tuple[list[int], list[int]]:
     """The answer of a turn that reuses another one, and what it should be."""
     answer, handle, _ = await turn(engines, first)
@@ -417,9 +424,7 @@ async def _second_turn(
     return [*again, *later[0], *later[1]], [*right, *right, *right]
 
 
-@given(
-    first=histories, kept=st.integers(0, 60), rest=histories, answered=st.booleans(), cached=st.booleans()
-)
+@given(first=histories, kept=st.integers(0, 60), rest=histories, answered=st.booleans(), cached=st.booleans())
 def test_with_the_check_any_reuse_answers_as_full_recomputation(
     first: list[int], kept: int, rest: list[int], answered: bool, cached: bool
 ) -> None:
@@ -428,6 +433,7 @@ def test_with_the_check_any_reuse_answers_as_full_recomputation(
     assert got == right
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     common=histories,
     parted=st.lists(st.integers(4, 6), min_size=BLOCK, max_size=20),

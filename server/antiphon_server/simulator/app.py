@@ -29,10 +29,10 @@ from antiphon_server.simulator.engine import (
     SimulatedEngine,
 )
 from antiphon_server.simulator.faults import (
-    ConnectionDroppedError,
     Fault,
     FaultMiddleware,
     answer_error,
+    drop_connection,
 )
 from antiphon_server.simulator.metrics import exposition
 from antiphon_server.simulator.reply import ChatReply, CompletionReply, Reply, handle_of
@@ -197,7 +197,7 @@ class Generation(Response):
         try:
             await _until_gone(receive, work)
         except EngineDiedError as error:
-            raise ConnectionDroppedError(str(error)) from error
+            await drop_connection(error)
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         answers: list[list[Output]] = [[] for _ in range(self._ask.choices)]

@@ -31,6 +31,7 @@ from antiphon_server.simulator.kv import BlockKv, cut, length, read, root
 from antiphon_server.simulator.leases import Leases
 from antiphon_server.simulator.sequence import Sequence as Tokens
 from antiphon_server.simulator.settings import Settings
+from antiphon_server.simulator.tokens import END_TOKEN
 from antiphon_server.simulator.transfer import (
     ExpiredError,
     Pull,
@@ -243,7 +244,7 @@ class SimulatedEngine:
                     yield Output(token, slot.part, logprob, prefilled.cached)
                     self._alive(life)
                     continue
-                finish = "stop" if position == len(job.script) - 1 else "length"
+                finish = "stop" if slot.token == END_TOKEN else "length"
                 handle = self._finish(job, prefilled)
                 yield Output(token, slot.part, logprob, prefilled.cached, finish, handle)
         except (asyncio.CancelledError, GeneratorExit):

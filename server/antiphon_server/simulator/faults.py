@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     ``status``: answered at once with ``code``. ``drop``: the connection ends before the first byte; with
     ``worked`` after the engine did the work. ``cut``: it ends after ``chunks`` chunks of the body. ``delay``:
     ``seconds`` before anything is done. ``slow``: ``seconds`` between the work and the first byte. ``stall``:
-    the engine stops reading and never answers, until the faults are cleared.
+    the engine stops reading and never answers. Clearing the faults ends delays, and the connections of stalls.
     """
 
     kind: Literal["status", "drop", "cut", "delay", "slow", "stall"]
@@ -35,6 +36,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 class ConnectionDroppedError(ConnectionResetError):
     """The engine ended the connection."""
+
+
+async def drop_connection(reason: Exception) -> None:
+    """End the connection that the present request came in by, once what was sent is out.
+
+    Raises:
+        ConnectionDroppedError: in-process, where there is no connection to end.
+    """
+    transport = CONNECTION.get()
+    if transport is None:
+        raise ConnectionDroppedError(str(reason)) from reason
+    transport.close()
+    # The server hears of it in the next round of the loop; before, it would try to answer with a 500.
+    await asyncio.sleep(0)
 
 
 class Faults:
@@ -66,9 +81,11 @@ class Faults:
                 return fault
         return None
 
-    async def stall(self) -> None:
-        """Wait until the faults are cleared."""
-        await self._cleared.wait()
+    async def pause(self, seconds: float | None = None) -> None:
+        """Wait so long, or until the faults are cleared."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._cleared.wait()
 
 
 class FaultMiddleware:
@@ -85,11 +102,8 @@ class FaultMiddleware:
                 await self._app(scope, receive, send)
             else:
                 await self._suffer(fault, scope, receive, send)
-        except ConnectionDroppedError:
-            transport = CONNECTION.get()
-            if transport is None:
-                raise
-            transport.close()
+        except ConnectionDroppedError as error:
+            await drop_connection(error)
 
     async def _suffer(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
         match fault.kind:
@@ -100,18 +114,19 @@ class FaultMiddleware:
                 transport = CONNECTION.get()
                 if transport is not None:
                     transport.pause_reading()
-                await self._faults.stall()
+                await self._faults.pause()
                 raise ConnectionDroppedError("stalled until the faults were cleared")
             case "drop" if not fault.worked:
                 raise ConnectionDroppedError("dropped before the first byte")
             case "delay":
-                await asyncio.sleep(fault.seconds)
-        await self._app(scope, receive, _Faulty(fault, send))
+                await self._faults.pause(fault.seconds)
+        await self._app(scope, receive, _Faulty(fault, self._faults, send))
 
 
 class _Faulty:
-    def __init__(self, fault: Fault, send: Send) -> None:
+    def __init__(self, fault: Fault, faults: Faults, send: Send) -> None:
         self._fault = fault
+        self._faults = faults
         self._send = send
         self._chunks = 0
 
@@ -121,7 +136,7 @@ class _Faulty:
             if fault.kind == "drop":
                 raise ConnectionDroppedError("dropped after the work, before the first byte")
             if fault.kind == "slow":
-                await asyncio.sleep(fault.seconds)
+                await self._faults.pause(fault.seconds)
         elif fault.kind == "cut" and message.get("body"):
             if self._chunks == fault.chunks:
                 raise ConnectionDroppedError(f"cut after {fault.chunks} chunks")

@@ -104,7 +104,9 @@ def cut_blocks(handle: Handle, match: Match, blocks: int) -> list[int]:
         (group,) = handle["remote_block_ids"]
         offered = [int(number) for number in group]
     except (TypeError, ValueError) as error:
-        raise TransferError(f"remote_block_ids {handle['remote_block_ids']!r} is not one list of ids") from error
+        raise TransferError(
+            f"remote_block_ids {handle['remote_block_ids']!r} is not one list of ids"
+        ) from error
     return offered[:blocks] if match in (Match.FULL, Match.CUT) else offered
 
 
