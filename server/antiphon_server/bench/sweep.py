@@ -23,8 +23,6 @@ SYSTEM = "You read logs and answer in a few words."
 ANSWER_TOKENS = 32
 TIMEOUT_S = 900.0
 _FIRST, _SECOND, _WARM_UP = 1, 2, 3
-_FRAME = 40
-"""Tokens of the chat template around the messages, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +90,10 @@ class _Bench:
 
     def messages(self, length: int) -> tuple[str, str]:
         """First and second message, such that the second turn's prompt has ``length`` tokens."""
-        rest = length - self._plan.new - self._plan.answer - _FRAME
+        fixed = self._frame() + self._plan.new + self._plan.answer
+        rest = length - fixed
         if rest < 1:
-            shortest = self._plan.new + self._plan.answer + _FRAME + 1
+            shortest = fixed + 1
             raise ValueError(f"{length} tokens are too few for a second turn: take {shortest} or more")
         return fit(_FIRST, rest, self._count), fit(_SECOND, self._plan.new, self._count)
 
@@ -109,10 +108,7 @@ class _Bench:
     ) -> Sample:
         engines = self._site.engines
         client = self._wrapped if reuse else self._plain
-        messages: list[dict[str, Any]] = [
-            {"role": "system", "content": SYSTEM},
-            {"role": "user", "content": first},
-        ]
+        messages = _opening(first)
         with antiphon.conversation() if reuse else contextlib.nullcontext():
             said = ask(client, self._body(messages, self._plan.answer), salt=salt).answer
             if cache is Cache.EMPTY and self._forgets:
@@ -133,14 +129,24 @@ class _Bench:
         }
 
     def _count(self, text: str) -> int:
-        reply = self._http.post(
-            "/tokenize", json={"model": self._site.model, "prompt": text, "add_special_tokens": False}
-        )
+        return self._tokens(prompt=text, add_special_tokens=False)
+
+    def _frame(self) -> int:
+        """Tokens of the second turn's prompt without the two messages and the answer."""
+        history = [*_opening(""), {"role": "assistant", "content": ""}, {"role": "user", "content": ""}]
+        return self._tokens(messages=history)
+
+    def _tokens(self, **asked: Any) -> int:
+        reply = self._http.post("/tokenize", json={"model": self._site.model, **asked})
         return int(reply.raise_for_status().json()["count"])
 
 
 def _client(site: Site) -> OpenAI:
     return OpenAI(base_url=site.api, api_key="none", timeout=TIMEOUT_S, max_retries=0)
+
+
+def _opening(text: str) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
 
 
 def _said(answer: Answer) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""What several packages' tests share: a router over simulated engines, in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import uvicorn
+
+from antiphon_server.router.app import create_app
+from antiphon_server.router.settings import RouterSettings
+from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
+
+
+@dataclass(frozen=True)
+class SimulatedStack:
+    """For code that blocks: its servers have an event loop of their own."""
+
+    router: str
+    prefill_url: str
+    decode_url: str
+    prefill: SimulatedEngine
+    decode: SimulatedEngine
+
+
+class _Guest(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+class _Background:
+    """Runs a stack until it is told to end."""
+
+    def __init__(self, prefill: Settings, decode: Settings, router: dict[str, Any]) -> None:
+        self._settings = (prefill, decode, router)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="simulated-stack")
+        self._stack: SimulatedStack | None = None
+
+    def start(self) -> SimulatedStack:
+        self._thread.start()
+        assert self._ready.wait(30), "the simulated stack does not start"
+        assert self._stack is not None
+        return self._stack
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the simulated stack does not end"
+
+    async def _run(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        cluster = SimulatedCluster()
+        prefill, decode = (SimulatedEngine(own, cluster=cluster) for own in self._settings[:2])
+        try:
+            async with serve(prefill) as p_url, serve(decode) as d_url:
+                app = create_app(RouterSettings(prefill=[p_url], decode=[d_url], **self._settings[2]))
+                config = uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=2)
+                server = _Guest(config)
+                serving = asyncio.create_task(server.serve())
+                await server.up.wait()
+                port = server.servers[0].sockets[0].getsockname()[1]
+                self._stack = SimulatedStack(f"http://127.0.0.1:{port}", p_url, d_url, prefill, decode)
+                self._ready.set()
+                await self._end.wait()
+                server.should_exit = True
+                await serving
+        finally:
+            self._ready.set()
+
+
+StartStack = Callable[..., SimulatedStack]
+
+
+@pytest.fixture
+def simulated_stack() -> Iterator[StartStack]:
+    """Start one: ``prefill``, ``decode`` and ``router`` are settings."""
+    with contextlib.ExitStack() as ends:
+
+        def start(
+            *,
+            prefill: dict[str, Any] | None = None,
+            decode: dict[str, Any] | None = None,
+            router: dict[str, Any] | None = None,
+        ) -> SimulatedStack:
+            given: dict[str, Any] = {"role": "prefill", "prefix_caching": False, "threshold": 0}
+            background = _Background(
+                Settings(**{**given, **(prefill or {})}),
+                Settings(**{"role": "decode", **(decode or {})}),
+                router or {},
+            )
+            ends.callback(background.stop)
+            return background.start()
+
+        yield start
