@@ -35,7 +35,7 @@ class Oracle:
         self.decode = decode
 
     def check(self, answer: Answer, messages: Messages, salt: str, **more: Any) -> None:
-        """``answer`` equals recomputation under a fresh salt, and so do later plain requests under its own."""
+        """``answer`` equals recomputation under a fresh salt; so do later plain requests under its own."""
         reference = chat(self.decode, messages, salt=fresh(), **more)
         assert_same(answer, reference, "the turn with reuse")
         assert_same(chat(self.prefill, messages, salt=salt, **more), reference, "prefill, afterwards")

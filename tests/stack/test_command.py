@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.stack.command import ProcessSpec, bind_cores, render, shell_lines
+from antiphon_server.stack.command import ProcessSpec, render, shell_lines, threads
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import allocate
 from antiphon_server.stack.settings import Override, Preset, Role, StackSettings
@@ -19,9 +19,7 @@ HUB = Model("org/m", "org/m", local=False, context=None)
 
 
 def rendered(settings: StackSettings, model: Model = MODEL, cores: int = 2) -> dict[str, ProcessSpec]:
-    specs = render(
-        settings, allocate(settings, lambda port: True), model, Path("/logs"), cores=list(range(cores))
-    )
+    specs = render(settings, allocate(settings, lambda port: True), model, Path("/logs"), cores=cores)
     return {spec.name: spec for spec in specs}
 
 
@@ -65,7 +63,6 @@ def test_engines_differ_only_where_they_must() -> None:
     assert {a for a, _ in differing} == {"8100", value(prefill, "--kv-transfer-config")}
     assert {key for key in prefill.env if prefill.env[key] != decode.env[key]} == {
         "VLLM_NIXL_SIDE_CHANNEL_PORT",
-        "VLLM_CPU_OMP_THREADS_BIND",
     }
 
 
@@ -155,16 +152,11 @@ def test_overrides_of_a_role_and_of_an_engine_are_laid_over_each_other() -> None
 
 
 @pytest.mark.parametrize(
-    ("engines", "cores", "bound"),
-    [
-        (2, [0, 1], ["0", "1"]),
-        (2, [0, 1, 2, 3, 4], ["0,1", "2,3"]),
-        (3, [4, 7], ["4", "7", "4"]),
-        (2, [5], ["5", "5"]),
-    ],
+    ("engines", "cores", "each"),
+    [(2, 2, 1), (2, 5, 2), (3, 2, 1), (2, 1, 1), (2, 16, 8)],
 )
-def test_cores_are_shared_out(engines: int, cores: list[int], bound: list[str]) -> None:
-    assert [bind_cores(place, engines, cores) for place in range(engines)] == bound
+def test_cores_are_shared_out(engines: int, cores: int, each: int) -> None:
+    assert threads(engines, cores) == each
 
 
 def test_router_is_told_every_engine() -> None:

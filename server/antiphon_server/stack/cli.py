@@ -79,7 +79,7 @@ def _print(settings: StackSettings) -> None:
     try:
         model = resolve(settings.model, build=False)
         log_dir = settings.log_dir or new_log_dir(os.environ)
-        specs = render(settings, allocate(settings), model, log_dir, sorted(os.sched_getaffinity(0)))
+        specs = render(settings, allocate(settings), model, log_dir, len(os.sched_getaffinity(0)))
     except (ModelError, PortError) as error:
         _fail(str(error))
     typer.echo("\n".join(shell_lines(specs)))

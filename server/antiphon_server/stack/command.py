@@ -38,13 +38,13 @@ class ProcessSpec:
 
 
 def render(
-    settings: StackSettings, ports: Ports, model: Model, log_dir: Path, cores: Sequence[int]
+    settings: StackSettings, ports: Ports, model: Model, log_dir: Path, cores: int
 ) -> list[ProcessSpec]:
-    """The processes of the stack, engines first. ``cores``: the CPUs that this process may use."""
+    """The processes of the stack, engines first. ``cores``: how many CPUs there are to share."""
     engines = [(Role.PREFILL, i, own) for i, own in enumerate(ports.prefill)]
     engines += [(Role.DECODE, i, own) for i, own in enumerate(ports.decode)]
     specs = [
-        _engine(settings, model, log_dir, role, index, own, place, len(engines), cores)
+        _engine(settings, model, log_dir, role, index, own, place, threads(len(engines), cores))
         for place, (role, index, own) in enumerate(engines)
     ]
     return [*specs, _router(settings, ports.router, specs, log_dir)] if settings.router else specs
@@ -82,11 +82,9 @@ def override_of(settings: StackSettings, role: Role, name: str) -> Override:
     )
 
 
-def bind_cores(place: int, engines: int, cores: Sequence[int]) -> str:
-    """CPUs of the engine at ``place``: an equal share each, or one shared where engines outnumber cores."""
-    share = len(cores) // engines
-    own = cores[place * share : (place + 1) * share] if share else [cores[place % len(cores)]]
-    return ",".join(map(str, own))
+def threads(engines: int, cores: int) -> int:
+    """Compute threads of each engine: an equal share of the cores, at least one."""
+    return max(1, cores // engines)
 
 
 def shell_lines(specs: Iterable[ProcessSpec]) -> list[str]:
@@ -102,8 +100,7 @@ def _engine(
     index: int,
     ports: EnginePorts,
     place: int,
-    engines: int,
-    cores: Sequence[int],
+    compute_threads: int,
 ) -> ProcessSpec:
     preset = PRESETS[settings.preset]
     name = f"{role.value}-{index}"
@@ -132,7 +129,7 @@ def _engine(
         "VLLM_NIXL_SIDE_CHANNEL_HOST": host,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(ports.side_channel),
         **({"HF_HUB_OFFLINE": "1"} if model.local else {}),
-        **(_gpu_env(settings, place) if preset.gpus else _cpu_env(settings, place, engines, cores)),
+        **(_gpu_env(settings, place) if preset.gpus else _cpu_env(settings, compute_threads)),
         **({"VLLM_API_KEY": settings.key} if settings.key else {}),
         **override.env,
     }
@@ -140,11 +137,8 @@ def _engine(
     return ProcessSpec(name, role, tuple(argv), env, log_dir / f"{name}.log", url, f"{url}/health")
 
 
-def _cpu_env(settings: StackSettings, place: int, engines: int, cores: Sequence[int]) -> dict[str, str]:
-    return {
-        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_space),
-        "VLLM_CPU_OMP_THREADS_BIND": bind_cores(place, engines, cores),
-    }
+def _cpu_env(settings: StackSettings, compute_threads: int) -> dict[str, str]:
+    return {"VLLM_CPU_KVCACHE_SPACE": str(settings.kv_space), "OMP_NUM_THREADS": str(compute_threads)}
 
 
 def _gpu_env(settings: StackSettings, place: int) -> dict[str, str]:

@@ -23,6 +23,7 @@ from antiphon_server.stack.stage import stage
 
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 2.0
+STAGE_BYTES = 65536
 
 
 class StackError(RuntimeError):
@@ -102,7 +103,7 @@ class Stack:
         """Start everything and wait until it is ready."""
         validate.runnable(self.settings, self._environ)
         self.model = resolve(self.settings.model, self._environ, progress=self._progress.note)
-        cores = sorted(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
         self.specs = render(self.settings, allocate(self.settings), self.model, self.log_dir, cores)
         engines = [spec for spec in self.specs if spec.role is not Role.ROUTER]
         self.run(engines)
@@ -129,7 +130,7 @@ class Stack:
                         missing.remove(spec)
                         self._progress.ready(spec, elapsed)
                     else:
-                        self._progress.waiting(spec, stage(read_tail(spec.log)), elapsed)
+                        self._progress.waiting(spec, stage(read_tail(spec.log, STAGE_BYTES)), elapsed)
                 if missing and elapsed > self.settings.startup_timeout:
                     raise self._too_slow(missing[0])
                 if missing:
@@ -170,7 +171,7 @@ class Stack:
     def _too_slow(self, spec: ProcessSpec) -> StackError:
         return StackError(
             f"{spec.name} is not ready after {self.settings.startup_timeout:g} s "
-            f"({stage(read_tail(spec.log))}): see {spec.log}, or raise startup_timeout"
+            f"({stage(read_tail(spec.log, STAGE_BYTES))}): see {spec.log}, or raise startup_timeout"
         )
 
 
