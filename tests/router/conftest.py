@@ -92,7 +92,12 @@ class Rig:
         **body: Any,
     ) -> Answered:
         """One chat turn. ``check``: its tokens must be those of full recomputation."""
-        request: dict[str, Any] = {"model": "simulated", "messages": list(messages), "return_token_ids": True, **body}
+        request: dict[str, Any] = {
+            "model": "simulated",
+            "messages": list(messages),
+            "return_token_ids": True,
+            **body,
+        }
         if conversation is not None:
             request["conversation_id"] = conversation
         if stream:
@@ -133,7 +138,9 @@ def _streamed(reply: httpx.Response) -> Answered:
     events = [line[6:] for line in reply.text.split("\n\n") if line.startswith("data: ")]
     assert events[-1] == "[DONE]", reply.text
     chunks = [json.loads(event) for event in events[:-1]]
-    text, ids, usage = "", [], {}
+    text = ""
+    ids: list[int] = []
+    usage: dict[str, Any] = {}
     for chunk in chunks:
         usage = chunk.get("usage") or usage
         for choice in chunk["choices"]:
@@ -160,7 +167,13 @@ class _Guest(uvicorn.Server):
 @asynccontextmanager
 async def serve_router(app: Starlette) -> AsyncIterator[str]:
     config = uvicorn.Config(
-        app, port=0, http="httptools", ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
+        app,
+        port=0,
+        http="httptools",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
     )
     server = _Guest(config)
     task = asyncio.create_task(server.serve())
@@ -180,7 +193,7 @@ Start = Callable[..., Awaitable[Rig]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Start engines and a router: ``prefills``, ``decodes`` how many, ``prefill``, ``decode``, ``router`` settings."""
+    """Start engines and a router. ``prefills``, ``decodes``: how many; the others: their settings."""
     engines: list[AsyncExitStack] = []
     async with AsyncExitStack() as stack:
 
@@ -193,7 +206,12 @@ async def start() -> AsyncIterator[Start]:
             router: dict[str, Any] | None = None,
         ) -> Rig:
             cluster, clock = SimulatedCluster(), Clock()
-            given: dict[str, Any] = {"role": "prefill", "threshold": 0, "prefix_caching": False, **(prefill or {})}
+            given: dict[str, Any] = {
+                "role": "prefill",
+                "threshold": 0,
+                "prefix_caching": False,
+                **(prefill or {}),
+            }
             ps = [SimulatedEngine(Settings(**given), clock=clock, cluster=cluster) for _ in range(prefills)]
             given = {"role": "decode", **(decode or {})}
             ds = [SimulatedEngine(Settings(**given), clock=clock, cluster=cluster) for _ in range(decodes)]

@@ -15,7 +15,10 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": "look",
-            "parameters": {"type": "object", "properties": {"at": {"type": "string"}, "deep": {"type": "boolean"}}},
+            "parameters": {
+                "type": "object",
+                "properties": {"at": {"type": "string"}, "deep": {"type": "boolean"}},
+            },
         },
     }
 ]
@@ -106,7 +109,9 @@ async def test_unchecked_engines_would_answer_wrong(start: Any, opening: list[Me
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_every_turn_of_a_long_conversation_reuses(start: Any, opening: list[Message], stream: bool) -> None:
+async def test_every_turn_of_a_long_conversation_reuses(
+    start: Any, opening: list[Message], stream: bool
+) -> None:
     rig = await start()
     history, paths = list(opening), []
     for _ in range(6):
@@ -117,13 +122,18 @@ async def test_every_turn_of_a_long_conversation_reuses(start: Any, opening: lis
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
-async def test_tool_round_reuses_and_passes_calls_unchanged(start: Any, opening: list[Message], choice: Any) -> None:
+async def test_tool_round_reuses_and_passes_calls_unchanged(
+    start: Any, opening: list[Message], choice: Any
+) -> None:
     rig = await start()
     first = await rig.ask(opening, conversation="c", tools=TOOLS, tool_choice=choice)
     (call,) = first.message["tool_calls"]
     assert call["function"]["name"] == "look"
     result = {"role": "tool", "tool_call_id": call["id"], "content": "nothing to see " * 8}
-    respaced = {**call, "function": {**call["function"], "arguments": call["function"]["arguments"].replace(": ", ":")}}
+    respaced = {
+        **call,
+        "function": {**call["function"], "arguments": call["function"]["arguments"].replace(": ", ":")},
+    }
     for sent in (call, respaced):
         message = {"role": "assistant", "content": None, "tool_calls": [sent]}
         second = await rig.ask([*opening, message, result], conversation="c", tools=TOOLS)
@@ -173,7 +183,12 @@ async def test_completions_reuse_too(start: Any, stream: bool) -> None:
     rig = await start()
     prompt, paths = "A long prompt of one text, with many letters in it. " * 3, []
     for _ in range(3):
-        body: dict[str, Any] = {"model": "simulated", "prompt": prompt, "max_tokens": 20, "conversation_id": "c"}
+        body: dict[str, Any] = {
+            "model": "simulated",
+            "prompt": prompt,
+            "max_tokens": 20,
+            "conversation_id": "c",
+        }
         plain = {**body, "conversation_id": None, "cache_salt": "fresh"}
         if stream:
             body["stream"] = True

@@ -1,4 +1,4 @@
-"""Engines fail in every phase; the client gets the right answer or a clear error, and nothing stays pinned."""
+"""Engines fail in every phase; the client gets the right answer or a clear error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ def reuse_legs(rig: Any, engine: Any) -> list[str]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("prefills", [1, 2])
 @pytest.mark.parametrize(
-    "trouble", [{"kind": "status", "code": 500}, {"kind": "drop"}, {"kind": "drop", "worked": True}, {"kind": "cut", "chunks": 0}]
+    "trouble",
+    [
+        {"kind": "status", "code": 500},
+        {"kind": "drop"},
+        {"kind": "drop", "worked": True},
+        {"kind": "cut", "chunks": 0},
+    ],
 )
 async def test_failed_reuse_leg_is_retried_cold_once(
     start: Any, fault: Any, opening: list[Message], trouble: dict[str, Any], prefills: int, stream: bool
@@ -74,7 +80,9 @@ async def test_rejected_reuse_leg_is_not_retried_and_its_lease_is_released(
     assert (await rig.ask(history, conversation="c")).reason == "lost"
 
 
-async def test_client_error_reaches_the_client_as_it_is(start: Any, settled: Any, opening: list[Message]) -> None:
+async def test_client_error_reaches_the_client_as_it_is(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
     rig = await start()
     wrong = await rig.ask(opening, conversation="c", check=False, model="nobody")
     assert (wrong.status, json.loads(wrong.raw)["error"]["type"]) == (404, "NotFoundError")
@@ -106,7 +114,9 @@ async def test_dead_prefill_engine_is_replaced(start: Any, opening: list[Message
     assert answer.path == "cold"
 
 
-async def test_decode_serves_alone_while_all_prefill_is_down(start: Any, settled: Any, opening: list[Message]) -> None:
+async def test_decode_serves_alone_while_all_prefill_is_down(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
     rig = await start()
     history = await second_turn(rig, opening)
     await rig.kill(rig.prefill[0])
@@ -118,7 +128,9 @@ async def test_decode_serves_alone_while_all_prefill_is_down(start: Any, settled
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("trouble", [{"kind": "status", "code": 503}, {"kind": "drop"}, {"kind": "drop", "worked": True}])
+@pytest.mark.parametrize(
+    "trouble", [{"kind": "status", "code": 503}, {"kind": "drop"}, {"kind": "drop", "worked": True}]
+)
 async def test_decode_that_fails_before_its_first_byte_gets_a_fresh_prefill_leg(
     start: Any, fault: Any, opening: list[Message], trouble: dict[str, Any], stream: bool
 ) -> None:
@@ -128,7 +140,9 @@ async def test_decode_that_fails_before_its_first_byte_gets_a_fresh_prefill_leg(
     home.faults.add(fault(**trouble))
     answer = await rig.ask(history, conversation="c", stream=stream)
     assert (answer.path, answer.reason) == ("cold", "failed")
-    handed = [leg["kv_transfer_params"]["remote_request_id"] for engine in rig.decode for leg in rig.legs(engine)]
+    handed = [
+        leg["kv_transfer_params"]["remote_request_id"] for engine in rig.decode for leg in rig.legs(engine)
+    ]
     assert len(handed) == len(set(handed))
 
 
@@ -137,7 +151,8 @@ async def test_decode_whose_pull_fails_is_tried_again_from_prefill(
     start: Any, monkeypatch: pytest.MonkeyPatch, opening: list[Message], stream: bool
 ) -> None:
     rig = await start()
-    read, failures = SimulatedEngine.read_blocks, []
+    read = SimulatedEngine.read_blocks
+    failures: list[SimulatedEngine] = []
 
     def fail_once(engine: SimulatedEngine, counts: Any) -> Any:
         if failures:
@@ -159,7 +174,9 @@ async def test_dead_decode_engine_is_replaced(start: Any, opening: list[Message]
     assert (await rig.ask(history, conversation="c")).path == "reuse"
 
 
-async def test_stream_that_breaks_off_ends_with_an_error_event(start: Any, fault: Any, opening: list[Message]) -> None:
+async def test_stream_that_breaks_off_ends_with_an_error_event(
+    start: Any, fault: Any, opening: list[Message]
+) -> None:
     rig = await start()
     history = await second_turn(rig, opening)
     rig.decode[0].faults.add(fault(kind="cut", chunks=5))
@@ -171,13 +188,17 @@ async def test_stream_that_breaks_off_ends_with_an_error_event(start: Any, fault
     assert (await rig.ask(history, conversation="c")).reason == "lost"
 
 
-async def test_whole_reply_that_breaks_off_is_tried_again(start: Any, fault: Any, opening: list[Message]) -> None:
+async def test_whole_reply_that_breaks_off_is_tried_again(
+    start: Any, fault: Any, opening: list[Message]
+) -> None:
     rig = await start()
     rig.decode[0].faults.add(fault(kind="cut", chunks=0))
     assert (await rig.ask(opening, conversation="c")).reason == "failed"
 
 
-async def test_all_decode_down_is_503_with_retry_after(start: Any, settled: Any, opening: list[Message]) -> None:
+async def test_all_decode_down_is_503_with_retry_after(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
     rig = await start()
     await rig.kill(rig.decode[0])
     await rig.ask(opening, conversation="c", check=False)
@@ -187,7 +208,9 @@ async def test_all_decode_down_is_503_with_retry_after(start: Any, settled: Any,
     assert json.loads(refused.raw)["error"]["type"] == "service_unavailable"
 
 
-async def test_restarted_decode_engine_loses_its_frontiers(start: Any, settled: Any, opening: list[Message]) -> None:
+async def test_restarted_decode_engine_loses_its_frontiers(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
     rig = await start()
     history = await second_turn(rig, opening)
     rig.decode[0].restart()
@@ -226,7 +249,9 @@ async def test_idle_connection_that_the_engine_closed_costs_nothing(
 
 
 async def test_wrong_engine_key_is_the_routers_fault(start: Any, opening: list[Message]) -> None:
-    rig = await start(prefill={"api_key": "right"}, decode={"api_key": "right"}, router={"engine_key": "wrong"})
+    rig = await start(
+        prefill={"api_key": "right"}, decode={"api_key": "right"}, router={"engine_key": "wrong"}
+    )
     refused = await rig.ask(opening, check=False)
     assert refused.status == 502
     assert "ANTIPHON_ENGINE_KEY" in refused.raw.decode()
@@ -234,7 +259,9 @@ async def test_wrong_engine_key_is_the_routers_fault(start: Any, opening: list[M
 
 
 async def test_engine_key_is_sent_instead_of_the_clients(start: Any, opening: list[Message]) -> None:
-    rig = await start(prefill={"api_key": "right"}, decode={"api_key": "right"}, router={"engine_key": "right"})
+    rig = await start(
+        prefill={"api_key": "right"}, decode={"api_key": "right"}, router={"engine_key": "right"}
+    )
     headers = {"Authorization": "Bearer client"}
     first = await rig.ask(opening, conversation="c", headers=headers)
     second = await rig.ask([*opening, first.message, FOLLOW], conversation="c", headers=headers)

@@ -38,7 +38,9 @@ async def test_close_ends_every_model_and_salt_of_one_tenant_only(
     assert (await rig.client.get("/v1/conversations/c", headers=theirs)).status_code == 200
 
 
-async def test_turn_that_ends_after_the_close_keeps_nothing(start: Any, settled: Any, opening: list[Message]) -> None:
+async def test_turn_that_ends_after_the_close_keeps_nothing(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
     rig = await start(decode={"decode_rate": 100.0})
     turn = asyncio.create_task(rig.ask(opening, conversation="c"))
     await settled(lambda: rig.decode[0].running)
@@ -142,7 +144,9 @@ async def test_lease_unknown_to_its_engine_is_forgotten(start: Any, opening: lis
     assert (second.path, second.reason) == ("cold", "lost")
 
 
-async def test_failed_release_is_sent_again(start: Any, settled: Any, fault: Any, opening: list[Message]) -> None:
+async def test_failed_release_is_sent_again(
+    start: Any, settled: Any, fault: Any, opening: list[Message]
+) -> None:
     rig = await start()
     await rig.ask(opening, conversation="c")
     rig.decode[0].faults.add(fault(kind="status", path="/antiphon/leases", code=500))
@@ -182,7 +186,9 @@ async def test_shutdown_releases_everything(start: Any, settled: Any, opening: l
     assert rig.decode[0].pinned_blocks == 0
 
 
-async def test_frontier_is_recorded_before_the_client_sees_the_end(start: Any, opening: list[Message]) -> None:
+async def test_frontier_is_recorded_before_the_client_sees_the_end(
+    start: Any, opening: list[Message]
+) -> None:
     rig = await start()
     body = {"model": "simulated", "messages": opening, "stream": True, "conversation_id": "c"}
     seen = b""

@@ -52,7 +52,9 @@ async def test_pull_ends_undisturbed_and_everything_is_released(
     assert rig.prefill[0].counters.pulled > 0
 
 
-async def test_decode_that_pulls_is_left_until_its_first_byte(start: Any, settled: Any, opening: list[Message]) -> None:
+async def test_decode_that_pulls_is_left_until_its_first_byte(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
     rig = await start(decode={"transfer_rate": 500.0, "decode_rate": 20.0})
     task = sending(rig, opening, conversation_id="c", stream=True)
     await settled(lambda: rig.decode[0].running)

@@ -23,10 +23,10 @@ async def test_nothing_of_ours_leaks(start: Any, opening: list[Message], surface
     for _ in range(2):
         reply = await rig.client.post(path, json=body)
         assert reply.status_code == 200
-        assert b"kv_transfer_params\":{" not in reply.content.replace(b" ", b"")
+        assert b'kv_transfer_params":{' not in reply.content.replace(b" ", b"")
         assert b"remote_" not in reply.content
         assert b"antiphon" not in reply.content
-        assert b"token_ids\":[" not in reply.content.replace(b" ", b"")
+        assert b'token_ids":[' not in reply.content.replace(b" ", b"")
         assert not any("127.0.0.1" in value for value in reply.headers.values())
 
 
@@ -69,16 +69,33 @@ async def test_first_chunk_comes_before_the_stream_ends(start: Any, opening: lis
         assert reply.headers["x-antiphon-reuse"].startswith("path=cold;")
 
 
-async def test_prefill_leg_is_one_token_and_decode_gets_its_handle_and_ids(start: Any, opening: list[Message]) -> None:
+async def test_prefill_leg_is_one_token_and_decode_gets_its_handle_and_ids(
+    start: Any, opening: list[Message]
+) -> None:
     rig = await start()
     answer = await rig.ask(
-        opening, conversation="c", stream=True, max_tokens=9, logprobs=True, top_logprobs=2, stop=["zz"], min_tokens=2
+        opening,
+        conversation="c",
+        stream=True,
+        max_tokens=9,
+        logprobs=True,
+        top_logprobs=2,
+        stop=["zz"],
+        min_tokens=2,
     )
     assert len(answer.ids) == 9
     (leg,) = rig.legs(rig.prefill[0])
     assert leg["max_tokens"] == leg["max_completion_tokens"] == 1
     assert leg["return_token_ids"] is True
-    assert not leg.keys() & {"stream", "stream_options", "logprobs", "top_logprobs", "stop", "min_tokens", "n"}
+    assert not leg.keys() & {
+        "stream",
+        "stream_options",
+        "logprobs",
+        "top_logprobs",
+        "stop",
+        "min_tokens",
+        "n",
+    }
     (leg,) = rig.legs(rig.decode[0])
     handle = leg["kv_transfer_params"]
     assert len(handle.pop("prompt_token_ids")) == answer.usage["prompt_tokens"]
@@ -90,7 +107,12 @@ async def test_prefill_leg_is_one_token_and_decode_gets_its_handle_and_ids(start
 
 async def test_clients_cannot_name_kv_or_request_ids(start: Any, opening: list[Message]) -> None:
     rig = await start()
-    foreign = {"do_remote_prefill": True, "remote_host": "10.0.0.1", "remote_port": 1, "remote_block_ids": [[1]]}
+    foreign = {
+        "do_remote_prefill": True,
+        "remote_host": "10.0.0.1",
+        "remote_port": 1,
+        "remote_block_ids": [[1]],
+    }
     await rig.ask(opening, kv_transfer_params=foreign, request_id="mine", headers={"X-Request-Id": "mine"})
     for engine in (*rig.prefill, *rig.decode):
         for received in engine.requests:
@@ -123,7 +145,9 @@ async def test_legs_have_unique_ids_and_the_protocol_header(start: Any, opening:
         {"headers": {"session-id": "s"}},
     ],
 )
-async def test_every_stamp_names_the_same_conversation(start: Any, opening: list[Message], stamp: Any) -> None:
+async def test_every_stamp_names_the_same_conversation(
+    start: Any, opening: list[Message], stamp: Any
+) -> None:
     rig = await start()
     first = await rig.ask(opening, conversation="s")
     history = [*opening, first.message, FOLLOW]
@@ -165,7 +189,10 @@ async def test_usage_and_logprobs_pass_unchanged(start: Any, opening: list[Messa
     rig = await start()
     whole = json.loads((await rig.ask(opening, conversation="c", logprobs=True, top_logprobs=1)).raw)
     assert whole["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-    assert whole["usage"]["total_tokens"] == whole["usage"]["prompt_tokens"] + whole["usage"]["completion_tokens"]
+    assert (
+        whole["usage"]["total_tokens"]
+        == whole["usage"]["prompt_tokens"] + whole["usage"]["completion_tokens"]
+    )
     assert whole["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
 
 

@@ -56,7 +56,17 @@ _COLD: Handle = {
     "remote_host": None,
     "remote_port": None,
 }
-_MEDIA = re.compile(rb'"(?:image_url|input_image|input_audio|audio_url|video_url|image_pil|\w+_embeds|file)"')
+_MEDIA = (
+    b'"image_url"',
+    b'"input_image"',
+    b'"image_pil"',
+    b'"image_embeds"',
+    b'"input_audio"',
+    b'"audio_url"',
+    b'"audio_embeds"',
+    b'"video_url"',
+    b'"file"',
+)
 _TOKEN_IDS = re.compile(rb'"(?:prompt_)?token_ids"\s*:\s*\[')
 
 
@@ -228,14 +238,18 @@ def _has_media(body: Body) -> bool:
     """True when a message has a part that is not text. The search finds quoted words only, so prose cannot
     trip it."""
     messages = body.get("messages")
-    if messages is None or _MEDIA.search(bytes(messages)) is None:
+    if messages is None or not _names_media(bytes(messages)):
         return False
     try:
         parsed = msgspec.json.decode(messages, type=list[dict[str, Any]])
     except msgspec.DecodeError:
         return False
     parts = [part for message in parsed for part in _parts(message.get("content"))]
-    return any(isinstance(part, dict) and _MEDIA.search(f'"{part.get("type")}"'.encode()) for part in parts)
+    return any(isinstance(part, dict) and _names_media(f'"{part.get("type")}"'.encode()) for part in parts)
+
+
+def _names_media(data: bytes) -> bool:
+    return any(name in data for name in _MEDIA)
 
 
 def _parts(content: object) -> list[Any]:

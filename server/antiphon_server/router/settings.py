@@ -16,33 +16,41 @@ class RouterSettings(BaseSettings):
     prefill: list[str] = Field(default_factory=list, description="URLs of prefill engines")
     decode: list[str] = Field(default_factory=list, description="URLs of decode engines")
     host: str = "127.0.0.1"
-    port: int = Field(8000, ge=0, le=65535)
-    engine_key: SecretStr | None = Field(None, description="bearer key of the engines; never the client's")
-    reuse: bool = Field(True, description="off: plain P/D, nothing is kept")
+    port: int = Field(default=8000, ge=0, le=65535)
+    engine_key: SecretStr | None = Field(
+        default=None, description="bearer key of the engines; never the client's"
+    )
+    reuse: bool = Field(default=True, description="off: plain P/D, nothing is kept")
 
-    connect_timeout: float = Field(5.0, gt=0)
+    connect_timeout: float = Field(default=5.0, gt=0)
     prefill_timeout: float = Field(
-        600.0, gt=0, description="head of a prefill leg's reply; prefill is done then"
+        default=600.0, gt=0, description="head of a prefill leg's reply; prefill is done then"
     )
-    decode_timeout: float = Field(600.0, gt=0, description="head of a decode leg's reply")
-    idle_timeout: float = Field(300.0, gt=0, description="between two chunks of a reply")
+    decode_timeout: float = Field(default=600.0, gt=0, description="head of a decode leg's reply")
+    idle_timeout: float = Field(default=300.0, gt=0, description="between two chunks of a reply")
     keep_alive: float = Field(
-        3.0, gt=0, description="idle life of a connection to an engine (vLLM closes at 5 s)"
+        default=3.0, gt=0, description="idle life of a connection to an engine (vLLM closes at 5 s)"
     )
-    probe_interval: float = Field(5.0, gt=0)
-    probe_timeout: float = Field(5.0, gt=0)
-    shutdown_grace: float = Field(30.0, ge=0, description="for turns in flight when the router is stopped")
+    probe_interval: float = Field(default=5.0, gt=0)
+    probe_timeout: float = Field(default=5.0, gt=0)
+    shutdown_grace: float = Field(
+        default=30.0, ge=0, description="for turns in flight when the router is stopped"
+    )
 
-    conversations: int = Field(10_000, ge=1, description="conversations kept; the least recent is released")
-    keep: float = Field(480.0, gt=0, description="idle life of a conversation's KV on decode")
-    lease_ttl: float = Field(60.0, gt=0, description="asked for at each renewal; the engine may grant less")
-    renew_interval: float = Field(15.0, gt=0)
+    conversations: int = Field(
+        default=10_000, ge=1, description="conversations kept; the least recent is released"
+    )
+    keep: float = Field(default=480.0, gt=0, description="idle life of a conversation's KV on decode")
+    lease_ttl: float = Field(
+        default=60.0, gt=0, description="asked for at each renewal; the engine may grant less"
+    )
+    renew_interval: float = Field(default=15.0, gt=0)
     lease_margin: float = Field(
-        8.0, ge=0, description="a handle with less life left is not sent; prefill needs 5 s"
+        default=8.0, ge=0, description="a handle with less life left is not sent; prefill needs 5 s"
     )
 
-    max_body: int = Field(64 * 1024 * 1024, gt=0)
-    max_reply: int = Field(256 * 1024 * 1024, gt=0)
+    max_body: int = Field(default=64 * 1024 * 1024, gt=0)
+    max_reply: int = Field(default=256 * 1024 * 1024, gt=0)
 
     @field_validator("prefill", "decode")
     @classmethod

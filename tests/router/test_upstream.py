@@ -1,0 +1,208 @@
+"""The HTTP client against servers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon_server.router.connection import DisconnectedError, TimedOutError, TooLargeError, UnsentError
+from antiphon_server.router.upstream import Origin, Timeouts, Upstream
+
+LIMITS = Timeouts(connect=5.0, first=5.0, idle=5.0)
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@asynccontextmanager
+async def server(handler: Handler) -> AsyncIterator[tuple[Origin, list[int]]]:
+    """``handler`` once per request; the list counts requests by connection."""
+    connections: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(0)
+        mine = len(connections) - 1
+        try:
+            while not writer.is_closing():
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                connections[mine] += 1
+                await handler(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        yield Origin.parse(f"http://127.0.0.1:{port}"), connections
+
+
+def answers(*parts: bytes, close: bool = False) -> Handler:
+    async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        if close:
+            writer.close()
+
+    return handler
+
+
+@asynccontextmanager
+async def client(limits: Timeouts = LIMITS, keep_alive: float = 3.0) -> AsyncIterator[Upstream]:
+    upstream = Upstream(limits, keep_alive=keep_alive)
+    try:
+        yield upstream
+    finally:
+        await upstream.close()
+
+
+async def fetch(upstream: Upstream, origin: Origin, *, repeat: bool = False) -> bytes:
+    response = await upstream.send(origin, "POST", "/x", body=b"{}", repeat=repeat)
+    return await response.read(1000)
+
+
+async def test_connections_are_kept_alive() -> None:
+    async with server(answers(OK)) as (origin, connections), client() as upstream:
+        assert [await fetch(upstream, origin) for _ in range(3)] == [b"ok"] * 3
+        assert connections == [3]
+
+
+async def test_idle_connections_expire() -> None:
+    async with server(answers(OK)) as (origin, connections), client(keep_alive=0.0) as upstream:
+        await fetch(upstream, origin)
+        await fetch(upstream, origin)
+        assert connections == [1, 1]
+
+
+async def test_chunked_bodies_and_interim_replies() -> None:
+    head = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with (
+        server(answers(head, b"3\r\nabc\r\n", b"2\r\nde\r\n", b"0\r\n\r\n")) as (origin, _),
+        client() as upstream,
+    ):
+        assert await fetch(upstream, origin) == b"abcde"
+
+
+async def test_body_without_length_ends_with_its_connection() -> None:
+    async with (
+        server(answers(b"HTTP/1.1 200 OK\r\n\r\nabc", close=True)) as (origin, _),
+        client() as upstream,
+    ):
+        assert await fetch(upstream, origin) == b"abc"
+
+
+async def test_refused_connection_is_unsent() -> None:
+    async with server(answers(OK)) as (origin, _):
+        pass
+    async with client() as upstream:
+        with pytest.raises(UnsentError):
+            await fetch(upstream, origin)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Len",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+        b"nonsense\r\n\r\n",
+    ],
+)
+async def test_broken_reply_is_disconnected(part: bytes) -> None:
+    async with server(answers(part, close=True)) as (origin, _), client() as upstream:
+        with pytest.raises(DisconnectedError):
+            await fetch(upstream, origin)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+async def test_stale_connection_is_replaced_only_if_the_request_may_be_repeated(repeat: bool) -> None:
+    served = []
+
+    async def once_a_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(1)
+        if len(served) == 2:
+            writer.close()
+            return
+        writer.write(OK)
+
+    async with server(once_a_connection) as (origin, connections), client() as upstream:
+        await fetch(upstream, origin)
+        if repeat:
+            assert await fetch(upstream, origin, repeat=True) == b"ok"
+            assert connections == [2, 1]
+        else:
+            with pytest.raises(DisconnectedError) as caught:
+                await fetch(upstream, origin)
+            assert caught.value.stale
+
+
+async def test_silence_times_out() -> None:
+    silent = Timeouts(connect=5.0, first=0.05, idle=0.05)
+    async with server(answers()) as (origin, _), client(silent) as upstream:
+        with pytest.raises(TimedOutError):
+            await fetch(upstream, origin)
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
+    async with server(answers(half)) as (origin, _), client(silent) as upstream:
+        with pytest.raises(TimedOutError):
+            await fetch(upstream, origin)
+
+
+async def test_large_reply_is_refused() -> None:
+    big = b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000
+    async with server(answers(big)) as (origin, _), client() as upstream:
+        with pytest.raises(TooLargeError):
+            await fetch(upstream, origin)
+
+
+async def test_slow_reader_holds_the_sender_back() -> None:
+    size = 64 * 1024 * 1024
+    sent = 0
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size // 65536):
+            writer.write(b"x" * 65536)
+            await writer.drain()
+            sent += 65536
+
+    async with server(pour) as (origin, _), client() as upstream:
+        response = await upstream.send(origin, "GET", "/x")
+        before = -1
+        while before != sent:  # until the sender makes no more progress
+            before = sent
+            await asyncio.sleep(0.05)
+        assert sent < size
+        received = 0
+        while (chunk := await response.chunk()) is not None:
+            received += len(chunk)
+        assert received == size
+
+
+async def test_cancelled_request_drops_its_connection() -> None:
+    gone = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+        gone.set()
+
+    async with server(wait) as (origin, _), client() as upstream:
+        task = asyncio.create_task(fetch(upstream, origin))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(5):
+            await gone.wait()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "nccl://host:1"])
+def test_engine_url_is_checked(url: str) -> None:
+    with pytest.raises(ValueError, match="engine URL"):
+        Origin.parse(url)
