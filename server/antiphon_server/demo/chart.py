@@ -30,9 +30,10 @@ def draw(record: Record, path: Path) -> None:
             times.annotate(
                 f"{row.ratio:.1f}x",
                 (x + WIDTH / 2, right[x]),
-                xytext=(0, 4),
+                xytext=(1, 3),
                 textcoords="offset points",
                 ha="center",
+                fontsize=8,
                 color=BLUE,
                 weight="bold",
             )

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
 from antiphon_server.bench.site import Site
 from antiphon_server.demo.record import Measured, Record, Row
@@ -70,7 +71,7 @@ class Living(Watcher):
         page.add_row(self._spinner)
         for row in self._rows:
             if row.shown:
-                page.add_row(f"[dim]{row.turn}[/] {row.shown.replace('[', chr(92) + '[')}")
+                page.add_row(Text.assemble((f"{row.turn} ", "dim"), row.shown))
         return page
 
 

@@ -30,11 +30,9 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def table(rows: Sequence[Row], *, note: str = "") -> RenderableType:
-    """The rows so far, and their sum once both runs have begun. ``note``: what is going on."""
-    shown = Table(
-        box=None, padding=(0, 2, 0, 0), header_style="bold", caption=note or None, show_footer=False
-    )
+def table(rows: Sequence[Row]) -> RenderableType:
+    """The rows so far, and their sum once both runs have begun."""
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in COLUMNS:
         left = column in {"tool called", "path"}
         shown.add_column(column, justify="left" if left else "right", no_wrap=True)
@@ -44,7 +42,6 @@ def table(rows: Sequence[Row], *, note: str = "") -> RenderableType:
     without, reusing = totals(rows)
     if reusing:
         speed = _times(without / reusing)
-        shown.add_section()
         shown.add_row(
             "", "all turns", "", "", "", f"{without:.2f} s", f"{reusing:.2f} s", speed, "", style="bold"
         )
