@@ -25,7 +25,7 @@ from antiphon_server.protocol import (
 )
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, recomputed
 from antiphon_server.simulator.answer import Part, Slot
-from antiphon_server.simulator.engine import EngineDiedError, Job, KvLoadError, Output
+from antiphon_server.simulator.job import EngineDiedError, Job, KvLoadError, Output
 
 COLD: Handle = {
     "do_remote_decode": True,

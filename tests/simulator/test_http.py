@@ -39,7 +39,7 @@ TOOL = {
 
 def client(engine: SimulatedEngine, **headers: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        transport=httpx.ASGITransport(app(engine)), base_url="http://engine", headers=headers
+        transport=httpx.ASGITransport(app(engine)), verify=False, base_url="http://engine", headers=headers
     )
 
 

@@ -7,8 +7,9 @@ from antiphon_server.simulator.answer import recomputed
 from antiphon_server.simulator.app import app
 from antiphon_server.simulator.ask import expected_ids
 from antiphon_server.simulator.counters import Counters
-from antiphon_server.simulator.engine import Received, SimulatedEngine
+from antiphon_server.simulator.engine import SimulatedEngine
 from antiphon_server.simulator.faults import ConnectionDroppedError, Fault, Faults
+from antiphon_server.simulator.job import Received
 from antiphon_server.simulator.serve import serve
 from antiphon_server.simulator.settings import Settings
 from antiphon_server.simulator.tokens import Tokenizer

@@ -20,20 +20,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antiphon_server.protocol import HANDLE_OBJECT, INFO_PATH, LEASES_PATH, PROTOCOL_HEADER, LeaseRequest
 from antiphon_server.simulator.ask import Ask, BadRequestError, read_chat, read_completion, read_tokenize
-from antiphon_server.simulator.engine import (
-    EngineDiedError,
-    Job,
-    KvLoadError,
-    Output,
-    Received,
-    SimulatedEngine,
-)
+from antiphon_server.simulator.engine import SimulatedEngine
 from antiphon_server.simulator.faults import (
     Fault,
     FaultMiddleware,
     answer_error,
     drop_connection,
 )
+from antiphon_server.simulator.job import EngineDiedError, Job, KvLoadError, Output, Received
 from antiphon_server.simulator.metrics import exposition
 from antiphon_server.simulator.reply import ChatReply, CompletionReply, Reply, handle_of
 from antiphon_server.simulator.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -18,15 +18,14 @@ from antiphon_server.protocol import (
     LeaseReply,
     LeaseRequest,
     Match,
-    Seal,
-    pack_chain,
     seal_of,
-    sealed,
 )
-from antiphon_server.simulator.answer import Part, Slot, sample
+from antiphon_server.simulator.answer import sample
 from antiphon_server.simulator.blocks import BlockPool
 from antiphon_server.simulator.counters import Counters
 from antiphon_server.simulator.faults import Faults
+from antiphon_server.simulator.handle import is_whole, write_handle
+from antiphon_server.simulator.job import EngineDiedError, Job, KvLoadError, Output, Prefilled, Received
 from antiphon_server.simulator.kv import BlockKv, cut, length, read, root
 from antiphon_server.simulator.leases import Leases
 from antiphon_server.simulator.sequence import Sequence as Tokens
@@ -44,58 +43,6 @@ from antiphon_server.simulator.transfer import (
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
-
-
-class EngineDiedError(Exception):
-    """The engine stopped or restarted under this request."""
-
-
-class KvLoadError(Exception):
-    """KV did not arrive and the policy is to fail: HTTP 500."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One sequence to generate: the prompt's ids, what to say, at most ``limit`` tokens of it."""
-
-    request_id: str
-    prompt: Sequence[int]
-    script: Sequence[Slot]
-    limit: int
-    salt: str | None = None
-    nonce: int = 0
-    handle: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One sampled token; the last has ``finish`` and ``handle``. ``cached``: prompt tokens not computed."""
-
-    token: int
-    part: Part
-    logprob: float
-    cached: int
-    finish: str | None = None
-    handle: Handle | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A request as it came in. Header names are lower case."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefilled:
-    sequence: Tokens
-    pull: Pull
-    local: int
-    pulled: int
-    cached: int
 
 
 @dataclass(slots=True)
@@ -322,7 +269,7 @@ class SimulatedEngine:
             for wait in waits:
                 wait.cancel()
 
-    async def _prefill(self, job: Job, sequence: Tokens, life: asyncio.Event) -> _Prefilled:
+    async def _prefill(self, job: Job, sequence: Tokens, life: asyncio.Event) -> Prefilled:
         """Bring the KV of the whole prompt together: local, pulled, computed."""
         own, local = self.settings, sequence.computed
         pull = self._plan(job, sequence)
@@ -338,13 +285,13 @@ class SimulatedEngine:
         self._alive(life)
         sequence.compute(len(job.prompt))
         self.counters.prefilled(local=local, pulled=pulled, computed=computed, asked=job.handle is not None)
-        return _Prefilled(sequence, pull, local, pulled, cached)
+        return Prefilled(sequence, pull, local, pulled, cached)
 
     def _plan(self, job: Job, sequence: Tokens) -> Pull:
         handle, own, prompt = job.handle or {}, self.settings, len(job.prompt)
         if handle.get("do_remote_prefill"):
             seal = seal_of(handle) if own.antiphon and own.check else None
-            if seal is not None and not _whole(seal, sequence):
+            if seal is not None and not is_whole(seal, sequence):
                 return Pull(readable=True, match=Match.MISMATCH)
             return plan_decode(handle, prompt, sequence.computed)
         if handle.get("do_remote_decode"):
@@ -393,7 +340,7 @@ class SimulatedEngine:
         await life.wait()
         self._alive(life)
 
-    def _finish(self, job: Job, prefilled: _Prefilled) -> Handle | None:
+    def _finish(self, job: Job, prefilled: Prefilled) -> Handle | None:
         """Pin the KV for whoever reads it next, and say where it is."""
         own, asked, sequence = self.settings, job.handle, prefilled.sequence
         if not asked:
@@ -403,48 +350,9 @@ class SimulatedEngine:
             return None
         sequence.trim()
         deadline = self.now() + (own.prefill_lease if is_prefill else own.decode_lease)
-        handle: Handle = {
-            "do_remote_prefill": is_prefill,
-            "do_remote_decode": not is_prefill,
-            "remote_block_ids": [list(sequence.blocks)],
-            "remote_engine_id": self.engine_id,
-            "remote_request_id": job.request_id,
-            "remote_host": own.host,
-            "remote_port": own.side_channel_port,
-            "tp_size": 1,
-            "dcp_size": 1,
-            "pp_size": 1,
-            "remote_num_tokens": sequence.computed,
-            "remote_blocks_expiry_time": None if is_prefill else deadline,
-            "transfer_mode": "read",
-        }
-        if is_prefill:
-            handle["remote_prefill_cached_tokens"] = prefilled.cached
-        if own.antiphon:
-            handle = sealed(handle, self._seal(prefilled, is_prefill))
+        handle = write_handle(
+            own, self.engine_id, job.request_id, prefilled, None if is_prefill else deadline
+        )
         self._leases.grant(job.request_id, sequence.blocks, deadline)
         sequence.blocks = []
         return handle
-
-    def _seal(self, prefilled: _Prefilled, is_prefill: bool) -> Seal:
-        sequence, own = prefilled.sequence, self.settings
-        return Seal(
-            algorithm="sha256",
-            seed=own.hash_seed,
-            block_size=own.block_size,
-            tokens=sequence.computed,
-            chain=pack_chain(sequence.keys[: sequence.computed // own.block_size]),
-            tail=sequence.tail if is_prefill else None,
-            matched=prefilled.cached if is_prefill else None,
-            pulled=prefilled.pulled if is_prefill else None,
-            match=prefilled.pull.match if is_prefill else Match.NONE,
-        )
-
-
-def _whole(seal: Seal, sequence: Tokens) -> bool:
-    """True when the sealed KV is the KV of exactly this prompt."""
-    return (seal.chain, seal.tail, seal.tokens) == (
-        pack_chain(sequence.keys),
-        sequence.tail,
-        len(sequence.tokens),
-    )

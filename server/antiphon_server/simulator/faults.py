@@ -22,7 +22,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     ``status``: answered at once with ``code``. ``drop``: the connection ends before the first byte; with
     ``worked`` after the engine did the work. ``cut``: it ends after ``chunks`` chunks of the body. ``delay``:
     ``seconds`` before anything is done. ``slow``: ``seconds`` between the work and the first byte. ``stall``:
-    the engine stops reading and never answers. Clearing the faults ends delays, and the connections of stalls.
+    the engine stops reading and never answers. Clearing the faults ends delays, and stalled connections.
     """
 
     kind: Literal["status", "drop", "cut", "delay", "slow", "stall"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from antiphon_server.protocol import Handle
 from antiphon_server.simulator.answer import Part
 from antiphon_server.simulator.ask import Ask
-from antiphon_server.simulator.engine import Output
+from antiphon_server.simulator.job import Output
 from antiphon_server.simulator.tokens import token_bytes
 
 Json = dict[str, Any]
