@@ -156,7 +156,9 @@ def test_a_killed_guard_takes_its_command_along(tmp_path: Path, started: Start) 
     members = all_up(tmp_path / "tree.log")
     in_session = session_members(process._guard.pid)
     assert len(in_session) == MEMBERS - 2 + 1  # all but the detached branch, and the guard
+    command = descendants(process._guard.pid)[0]
     os.kill(process._guard.pid, signal.SIGKILL)
+    assert until(lambda: not alive(command))  # also when nobody is left to look for it
     process.ask_to_stop()
     process.wait_stopped()
     assert until(lambda: not any(map(alive, in_session)))

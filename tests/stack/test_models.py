@@ -113,25 +113,29 @@ def test_config_names_the_end_of_a_turn(cache: Path) -> None:
 
 
 BUILDER = """
-import sys
+import sys, time
 from pathlib import Path
 from antiphon_server.stack.models.cache import build_once
 
-target, marks = map(Path, sys.argv[1:])
+target, marks, arrivals = map(Path, sys.argv[1:])
 
 def build(folder):
+    while len(arrivals.read_text().split()) < 4:  # so that all want it before one has it
+        time.sleep(0.01)
     with marks.open("a") as log:
         log.write("built\\n")
     (folder / "file").write_text("whole")
 
+with arrivals.open("a") as log:
+    log.write("here ")
 build_once(target, build, valid=lambda folder: (folder / "file").is_file())
 assert (target / "file").read_text() == "whole"
 """
 
 
 def test_many_processes_build_once(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    command = [sys.executable, "-c", BUILDER, str(tmp_path / "cache" / "model"), str(marks)]
+    target, marks = tmp_path / "cache" / "model", tmp_path / "marks"
+    command = [sys.executable, "-c", BUILDER, *map(str, (target, marks, tmp_path / "arrivals"))]
     builders = [subprocess.Popen(command) for _ in range(4)]
     assert [builder.wait() for builder in builders] == [0] * 4
     assert marks.read_text() == "built\n"

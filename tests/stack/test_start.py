@@ -119,6 +119,35 @@ def test_watching_ends_with_the_process(tmp_path: Path, make: Make) -> None:
         stack.watch()
 
 
+LAST_WORDS = """
+import signal, sys, time, urllib.request
+
+def end(*arguments):
+    with urllib.request.urlopen(sys.argv[1]) as reply, open(sys.argv[2], "w") as file:
+        file.write(str(reply.status))
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, end)
+print("set up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_engines_still_answer_while_the_router_stops(tmp_path: Path, make: Make) -> None:
+    """It releases then what decode holds for it."""
+    stack = make()
+    engine = server(tmp_path, "engine")
+    said = tmp_path / "said"
+    argv = (sys.executable, "-c", LAST_WORDS, engine.url, str(said))
+    # Ready as soon as the engine is; so wait for its handler, too.
+    router = ProcessSpec("router", Role.ROUTER, argv, {}, tmp_path / "router.log", engine.url, engine.url)
+    stack.run([engine, router])
+    while "set up" not in router.log.read_text():
+        stack.check()
+    stack.stop()
+    assert said.read_text() == "200"
+
+
 @pytest.mark.parametrize(
     ("log", "words"),
     [
