@@ -46,8 +46,8 @@ PRESETS: Mapping[Preset, PresetData] = {
         block_size=32,
         dtype="float32",
         buffer="cpu",
-        # In one process with the scheduler. vLLM's default here is a worker process that spins while it waits,
-        # on as many cores as there are engines: a first transfer between two took 86 s instead of 12 on two.
+        # In one process with the scheduler. vLLM's default here is a worker process that spins while it
+        # waits, on as many cores as there are engines: a first transfer took 86 s instead of 12 on two.
         flags=("--enforce-eager", "--max-num-seqs", "16", "--distributed-executor-backend", UNIPROC),
         env={"UCX_TLS": "tcp,sm,self", "UCX_NET_DEVICES": "lo"},
     ),

@@ -127,9 +127,12 @@ def _counts(settings: StackSettings) -> list[Fault]:
         "kv_space": settings.kv_space,
     }
     faults = [Fault(name, str(count), "give 1 or more") for name, count in counts.items() if count < 1]
-    for name in ("tensor_parallel", "data_parallel"):  # an engine is one process on preset cpu
-        if settings.preset is Preset.CPU and counts[name] > 1:
-            faults.append(Fault(name, str(counts[name]), "use more engines on preset cpu"))
+    if settings.preset is Preset.CPU:  # an engine is one process there
+        faults += [
+            Fault(name, str(counts[name]), "use more engines on preset cpu")
+            for name in ("tensor_parallel", "data_parallel")
+            if counts[name] > 1
+        ]
     if not 0 < settings.port < 65536:
         faults.append(Fault("port", str(settings.port), "give one from 1 to 65535"))
     return faults
