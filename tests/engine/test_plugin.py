@@ -1,4 +1,4 @@
-"""The engine plug-in on real engines, leg by leg: handles on streams, declined pulls, leases, /antiphon/info."""
+"""The plug-in on real engines, leg by leg: handles on streams, declined pulls, leases, /antiphon/info."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from antiphon_server.protocol import HANDLE_OBJECT, Handle, Info, seal_of, unpac
 from rig import counters
 from rig.answers import chat
 from rig.fleet import BLOCK, CACHED, UNCACHED, Pair
-from rig.legs import COLD, PROTOCOL, chat_body, decode_leg, prefill_leg, release
+from rig.legs import DIRECT, PROTOCOL, chat_body, decode_leg, prefill_leg, release
 from rig.scenes import FIRST, NEXT
 
 pytestmark = pytest.mark.engine
@@ -52,11 +52,8 @@ def test_stream_returns_the_handle_right_before_its_end(
     surface: str, http: httpx.Client, pairs: Mapping[str, Pair], salt: str
 ) -> None:
     url = pairs[CACHED].decode
-    body = {"model": "tiny", "max_tokens": 8, "temperature": 0, "stream": True, "kv_transfer_params": COLD}
-    body |= {
-        **SURFACES[surface],
-        "kv_transfer_params": {"do_remote_decode": False, "do_remote_prefill": False},
-    }
+    body = {"model": "tiny", "max_tokens": 8, "temperature": 0, "stream": True, **SURFACES[surface]}
+    body["kv_transfer_params"] = DIRECT
     text = http.post(url + surface, json=body, headers=PROTOCOL).raise_for_status().text
     lines = [line for line in text.splitlines() if line.startswith(("data:", "event:"))]
     ends = [at for at, line in enumerate(lines) if line in ("data: [DONE]", "event: message_stop")]
@@ -186,8 +183,7 @@ def test_turn_served_by_decode_alone_has_a_lease_that_ends(
 ) -> None:
     """Stock vLLM 0.32 never frees the blocks of a request that came without any prefill."""
     url = pairs[CACHED].decode
-    direct = {"do_remote_decode": False, "do_remote_prefill": False}
-    reply = http.post(f"{url}/v1/chat/completions", json=chat_body(FIRST, salt, 8, direct)).json()
+    reply = http.post(f"{url}/v1/chat/completions", json=chat_body(FIRST, salt, 8, DIRECT)).json()
     assert isinstance(release(http, url, reply["kv_transfer_params"])["leases"].popitem()[1], float)
     assert counters.eventually(lambda: counters.pinned(url), lambda n: n == 0) == 0
 

@@ -18,6 +18,8 @@ COLD: Handle = {
     "remote_host": None,
     "remote_port": None,
 }
+DIRECT: Handle = {"do_remote_decode": False, "do_remote_prefill": False}
+"""Straight to decode, no prefill."""
 
 
 def chat_body(messages: Messages, salt: str, tokens: int, handle: Handle | None = None) -> dict[str, Any]:
