@@ -228,7 +228,10 @@ async def start() -> AsyncIterator[Start]:
             app = create_app(settings, clock=clock)
             url = await stack.enter_async_context(serve_router(app))
             client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=PATIENCE))
-            return Rig(client, cast("State", app.state.router), app, clock, ps, ds, stops)
+            state = cast("State", app.state.router)
+            while not all(worker.healthy for worker in state.workers):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            return Rig(client, state, app, clock, ps, ds, stops)
 
         yield start
     await asyncio.gather(*(engine.aclose() for engine in engines))

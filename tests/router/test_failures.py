@@ -291,3 +291,14 @@ async def test_body_above_the_limit_is_refused(start: Any, chunked: bool) -> Non
     except httpx.WriteError:
         return
     assert reply.status_code == 413
+
+
+async def test_busy_engine_may_miss_a_probe(start: Any, fault: Any) -> None:
+    rig = await start()
+    worker = rig.state.workers.decode[0]
+    rig.decode[0].faults.add(fault(kind="drop", path="/health", times=3))
+    health = []
+    for _ in range(4):
+        await rig.state.workers.probe(worker)
+        health.append(worker.healthy)
+    assert health == [True, True, False, True]

@@ -26,7 +26,11 @@ class UpstreamError(Exception):
 
 
 class UnsentError(UpstreamError):
-    """The connection could not be opened: nothing was sent."""
+    """The connection could not be opened: nothing was sent. ``refused``: nobody listens there."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class DisconnectedError(UpstreamError):

@@ -115,7 +115,7 @@ class Exchange:
 
     def broken(self, worker: Worker, error: UpstreamError) -> RouterError:
         """What the client is told when the connection failed; has the engine probed."""
-        self._state.workers.suspect(worker, gone=isinstance(error, UnsentError))
+        self._state.workers.suspect(worker, gone=isinstance(error, UnsentError) and error.refused)
         cause = str(error).removeprefix(f"{worker.origin.authority}: ")
         if isinstance(error, TimedOutError):
             return EngineSilentError(f"the {worker.role} engine kept silent: {cause}")

@@ -212,7 +212,8 @@ class Upstream:
         except TimeoutError:
             raise UnsentError(f"{origin.authority}: no connection within {limit:g} s") from None
         except OSError as error:
-            raise UnsentError(f"{origin.authority}: {error}") from error
+            refused = isinstance(error, ConnectionRefusedError)
+            raise UnsentError(f"{origin.authority}: {error}", refused=refused) from error
         return connection
 
     def _reusable(self, origin: Origin, now: float) -> Connection | None:

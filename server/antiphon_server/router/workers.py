@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info
-from antiphon_server.router.connection import UpstreamError
+from antiphon_server.router.connection import UnsentError, UpstreamError
 from antiphon_server.router.plan import EngineState
 from antiphon_server.router.upstream import Origin, Timeouts, Upstream
 
@@ -35,6 +35,7 @@ class Worker:
         self.stock = False
         self.info: Info | None = None
         self.in_flight = 0
+        self.missed = 0
         self.suspected = asyncio.Event()
 
     @property
@@ -52,6 +53,9 @@ class Worker:
         """What a plan needs to know."""
         return EngineState(self.healthy, self.epoch, self.stock, self.reuse)
 
+
+_MISSES = 3
+"""Probes that a busy engine may leave unanswered before it is taken out."""
 
 Restarted = Callable[[Worker], Awaitable[None]]
 
@@ -117,8 +121,12 @@ class Workers:
                 return
             await self._learn(worker)
         except UpstreamError as error:
-            self._set_health(worker, False, str(error))
+            worker.missed += 1
+            refused = isinstance(error, UnsentError) and error.refused
+            if refused or worker.missed >= _MISSES:
+                self._set_health(worker, False, str(error))
             return
+        worker.missed = 0
         self._set_health(worker, True, "")
 
     async def _learn(self, worker: Worker) -> None:
