@@ -49,7 +49,15 @@ PRESETS: Mapping[Preset, PresetData] = {
         # In one process with the scheduler. vLLM's default here is a worker process that spins while it
         # waits, on as many cores as there are engines: a first transfer took 86 s instead of 12 on two.
         flags=("--enforce-eager", "--max-num-seqs", "16", "--distributed-executor-backend", UNIPROC),
-        env={"UCX_TLS": "tcp,sm,self", "UCX_NET_DEVICES": "lo"},
+        env={
+            "UCX_TLS": "tcp,sm,self",
+            "UCX_NET_DEVICES": "lo",
+            # --enforce-eager leaves the sampler's own torch.compile: the first request with log-probabilities
+            # would wait for a C++ compiler, half a minute on two idle cores.
+            "TORCHDYNAMO_DISABLE": "1",
+        },
+        # Pulls wait behind whole prefills here, longer than vLLM's 30 s.
+        kv_extra={"kv_lease_duration": 120},
     ),
     Preset.GPU: PresetData(
         block_size=64,
