@@ -139,7 +139,7 @@ def test_two_turns_at_once_on_one_id_are_exact(
         branches = [[*FIRST, first.message, user(f"Branch {name}, please.")] for name in ("one", "two")]
 
         def turn(messages: Messages) -> Answer:
-            with antiphon.conversation(conversation.id):
+            with antiphon.conversation(conversation.id, keep=True):
                 return chat(agent, messages, salt=salt, stream=stream)
 
         with ThreadPoolExecutor(2) as pool:
