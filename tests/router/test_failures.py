@@ -89,6 +89,7 @@ async def test_client_error_reaches_the_client_as_it_is(
     too_long = await rig.ask(opening, conversation="c", check=False, max_tokens=10_000_000)
     assert too_long.status == 400
     await settled(lambda: rig.prefill[0].pinned_blocks == 0)
+    await settled(lambda: rig.count("antiphon_leases_total", event="released") == 1)
     assert len(rig.legs(rig.decode[0])) == 1
 
 
