@@ -15,7 +15,7 @@ SYSTEM = (
 )
 QUESTION = "Since 14:02 many customers cannot pay. What is the cause, and what undoes it?"
 SEED = 7
-CALL_TOKENS = 160
+CALL_TOKENS = 128
 REPORT_TOKENS = 40
 FEWEST_TURNS = 5
 

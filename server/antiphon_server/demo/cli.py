@@ -35,14 +35,15 @@ def demo(
     from antiphon_server.demo.agent import script
     from antiphon_server.demo.chart import draw
     from antiphon_server.demo.runs import investigate_twice
-    from antiphon_server.demo.stack import settings
+    from antiphon_server.stack.settings import StackSettings
 
     console = Console(soft_wrap=True)
     load = os.getloadavg()[0]
     show.opening(console, model, turns)
+    settings = StackSettings(model=model, port=port, prefill_cache=False)
     code = 1
     try:
-        with started(settings(model, port), console) as site:
+        with started(settings, console) as site:
             with show.watcher(console) as watcher:
                 record = investigate_twice(site, script(turns), watcher, load=load)
             show.closing(console, record)
