@@ -10,6 +10,7 @@ Turned on with ``--kv-transfer-config '{"kv_connector": "AntiphonConnector", "kv
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ from typing import Any
 import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlConnector
+from vllm.distributed.nixl_utils import NixlWrapper
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
 from vllm.v1.core import kv_cache_utils
 
-from antiphon_server.engine import handle, support
+from antiphon_server.engine import handle, progress, support
 from antiphon_server.engine.hashing import Hashing, Verdict, compare, covers, tail_digest
 from antiphon_server.engine.leases import LeaseBook
 from antiphon_server.protocol import Match, seal_of, sealed
@@ -41,7 +44,9 @@ class AntiphonConnector(NixlConnector):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         extra = vllm_config.kv_transfer_config.get_from_extra_config
         support.require(vllm.__version__, reuse_flag=bool(extra("bidirectional_kv_xfer", False)))
-        super().__init__(vllm_config, role, kv_cache_config)
+        cores_to_spare = current_platform.device_type != "cpu"
+        with contextlib.nullcontext() if cores_to_spare else progress.patient(NixlWrapper):
+            super().__init__(vllm_config, role, kv_cache_config)
         self._unchecked = bool(extra(UNCHECKED_OPTION, False))
         if self._unchecked:
             logger.error("%s is set: this engine computes on KV of other prompts", UNCHECKED_OPTION)
