@@ -37,7 +37,7 @@ def test_equal_answers_lead_to_equal_requests_byte_for_byte() -> None:
 def test_answer_goes_into_the_history_as_it_came() -> None:
     agent = Agent("tiny")
     result = agent.take(CALL)
-    assistant, tool = agent.request(Step(None))["messages"][-2:]
+    assistant, tool = agent.request(Step("search_log"))["messages"][-2:]
     assert assistant["tool_calls"][0]["function"] == {"name": "read_config", "arguments": CALL.arguments}
     assert tool["content"] == result
     assert tool["tool_call_id"] == assistant["tool_calls"][0]["id"]
@@ -66,6 +66,13 @@ def test_tool_is_forced_by_name_and_never_in_the_report() -> None:
     assert agent.request(Step(None))["tool_choice"] == "none"
 
 
+def test_report_is_asked_for_by_the_user() -> None:
+    agent = Agent("tiny")
+    agent.take(CALL)
+    assert agent.request(Step(None))["messages"][-1]["role"] == "user"
+
+
 def test_answers_are_shown_on_one_line() -> None:
     assert shown(CALL) == 'read_config({"service":"payments"})'
     assert shown(Answer((), "two\nlines")) == "two lines"
+    assert shown(Answer((), "", "f", "{\t}")) == "f({ })"

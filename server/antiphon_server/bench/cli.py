@@ -40,17 +40,17 @@ def bench(
 
     import httpx
     import openai
-    from rich.console import Console
 
     from antiphon_server.bench import site as sites
     from antiphon_server.bench.chart import draw
     from antiphon_server.bench.keep import write_json
     from antiphon_server.bench.record import exit_code
+    from antiphon_server.bench.screen import screen
     from antiphon_server.bench.sweep import Plan, measure
     from antiphon_server.bench.table import summary, tables
     from antiphon_server.stack.settings import Override, StackSettings
 
-    console = Console(soft_wrap=True)
+    console = screen()
     load = os.getloadavg()[0]
     key = os.environ.get("ANTIPHON_ENGINE_KEY") or None
     with contextlib.ExitStack() as stack:

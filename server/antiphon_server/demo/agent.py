@@ -14,6 +14,7 @@ SYSTEM = (
     "one call at a time, then report it in one sentence."
 )
 QUESTION = "Since 14:02 many customers cannot pay. What is the cause, and what undoes it?"
+REPORT = "Now report in plain words, without a tool: the cause is"
 SEED = 7
 CALL_TOKENS = 128
 REPORT_TOKENS = 40
@@ -55,7 +56,9 @@ class Agent:
         ]
 
     def request(self, step: Step) -> dict[str, Any]:
-        """Body of the next model call."""
+        """Body of the next model call. Before the report, the user's wish for it goes into the history."""
+        if step.tool is None:
+            self._messages.append({"role": "user", "content": REPORT})
         choice = {"type": "function", "function": {"name": step.tool}} if step.tool else "none"
         return {
             "model": self._model,
@@ -84,9 +87,8 @@ class Agent:
 
 def shown(answer: Answer) -> str:
     """The answer for people: the call, or the report's text on one line."""
-    if answer.tool is not None:
-        return f"{answer.tool}({answer.arguments})"
-    return " ".join(answer.text.split())
+    said = f"{answer.tool}({answer.arguments})" if answer.tool is not None else answer.text
+    return " ".join(said.split())
 
 
 def warm_up(model: str) -> Sequence[dict[str, Any]]:

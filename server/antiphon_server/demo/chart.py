@@ -15,7 +15,10 @@ def draw(record: Record, path: Path) -> None:
     rows = [row for row in record.rows if row.without and row.reusing]
     without, reusing = totals(rows, first=1)
     verdict = "answers identical" if record.verdict.identical else "ANSWERS DIFFER"
-    title = f"An agent's next turn, {without / reusing:.1f}x sooner: {verdict}" if reusing else verdict
+    sooner = (
+        f"First tokens of turns 2 to {len(rows)} come {without / reusing:.1f}x sooner, " if reusing else ""
+    )
+    title = f"{sooner}{verdict}"
     figure = sheet(title, record.conditions.lines())
     times, tokens = figure.subplots(1, 2, width_ratios=(3, 2))
     places = range(len(rows))
@@ -38,9 +41,10 @@ def draw(record: Record, path: Path) -> None:
                 weight="bold",
             )
     times.set_xticks(list(places), [f"{row.turn}\n{row.name.replace('_', chr(10))}" for row in rows])
+    times.set_ylim(top=times.get_ylim()[1] * 1.15)
     times.legend(frameon=False, loc="upper left", labelcolor=INK)
 
-    axes_of(tokens, "Prompt tokens with reuse")
+    axes_of(tokens, "Prompt tokens, with reuse")
     matched = [row.reusing.timed.outcome.matched if row.reusing else 0 for row in rows]
     computed = [
         (row.reusing.timed.prompt_tokens if row.reusing else 0) - m

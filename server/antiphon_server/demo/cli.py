@@ -27,9 +27,9 @@ def demo(
 
     import httpx
     import openai
-    from rich.console import Console
 
     from antiphon_server.bench.keep import write_json
+    from antiphon_server.bench.screen import screen
     from antiphon_server.bench.site import SiteError, started
     from antiphon_server.demo import show
     from antiphon_server.demo.agent import script
@@ -37,7 +37,7 @@ def demo(
     from antiphon_server.demo.runs import investigate_twice
     from antiphon_server.stack.settings import StackSettings
 
-    console = Console(soft_wrap=True)
+    console = screen()
     load = os.getloadavg()[0]
     show.opening(console, model, turns)
     settings = StackSettings(model=model, port=port, prefill_cache=False)

@@ -9,7 +9,17 @@ from rich.table import Table
 
 from antiphon_server.demo.record import Measured, Record, Row, totals
 
-COLUMNS = ("turn", "tool called", "prompt", "matched", "path", "TTFT without", "TTFT with", "ratio", "D→P KV")
+COLUMNS = (
+    "turn",
+    "tool called",
+    "prompt",
+    "matched",
+    "path",
+    "TTFT without",
+    "with reuse",
+    "ratio",
+    "D→P KV",
+)
 NOT_YET = ""
 
 
