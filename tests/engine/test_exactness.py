@@ -19,6 +19,8 @@ pytestmark = pytest.mark.engine
 
 ANSWER = 80
 """Tokens of first answers: more than two blocks, so that even a warm prefill has something to pull."""
+CALL = 160
+"""Tokens that a whole forced tool call takes, one a byte."""
 
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
@@ -61,8 +63,7 @@ def assert_reused(pair: Pair, before: counters.Counters, answer: Answer, expecte
             now.computed + now.local + now.pulled >= total and now.received >= now.pulled * KV_BYTES_PER_TOKEN
         ),
     )
-    # A prompt that is held to its last token still computes that one, to sample from it.
-    assert done.computed == max(total - expected, 1)
+    assert done.computed == total - expected
     assert done.received == done.pulled * KV_BYTES_PER_TOKEN
     assert answer.matched == expected
     assert answer.cached == expected
@@ -74,10 +75,10 @@ def test_second_turn_is_exact(
     scene: Scene, stream: bool, pair: Pair, agent: OpenAI, oracle: Oracle, salt: str
 ) -> None:
     tools: dict[str, Any] = {"tools": scene.tools} if scene.tools else {}
-    forced: dict[str, Any] = {"tool_choice": FORCED} if scene.forced else {}
+    forced: dict[str, Any] = {"tool_choice": FORCED, "tokens": CALL} if scene.forced else {"tokens": ANSWER}
     tools_then: dict[str, Any] = {"tools": scene.tools_then} if scene.tools_then else tools
     with antiphon.conversation():
-        first = chat(agent, scene.first, salt=salt, tokens=ANSWER, stream=stream, **tools, **forced)
+        first = chat(agent, scene.first, salt=salt, stream=stream, **tools, **forced)
         messages = scene.then(scene.first, first)
         before = counters.read(pair.prefill)
         second = chat(agent, messages, salt=salt, stream=stream, **tools_then)

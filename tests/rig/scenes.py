@@ -149,9 +149,9 @@ SCENES = [
     Scene(
         "append after a tool call, arguments re-serialised", _tool_turn, tools=(TOOL,), forced=True, keeps=20
     ),
-    Scene("reasoning of the answer dropped", _reasoned, keeps=14),
-    Scene("reasoning in the history dropped", _dropped_reasoning, first=WITH_REASONING, keeps=14),
-    Scene("answer regenerated", _regenerated, keeps=14),
+    Scene("reasoning of the answer dropped", _reasoned, keeps=13),
+    Scene("reasoning in the history dropped", _dropped_reasoning, first=WITH_REASONING, keeps=13),
+    Scene("answer regenerated", _regenerated, keeps=13),
     Scene("earlier message edited", _edited, keeps=5),
     Scene("tool result truncated", _truncated, first=WITH_RESULT, tools=(TOOL,), keeps=20),
     Scene("system prompt changed", _other_system, keeps=1),
