@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/antiphon demo --model $(MODEL) $(ARGS)
 
 bench: install
-	$(BIN)/antiphon bench $(ARGS)
+	$(BIN)/antiphon bench --at-least 3.3 $(ARGS)
 
 test: install
 	$(BIN)/python -m pytest $(ARGS)
