@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-import typer
+import sys
+
+try:
+    import typer
+except ImportError:
+    sys.exit("antiphon: the command needs packages that are not installed: pip install 'antiphon[router]'")
 
 from antiphon_server.bench.cli import bench
 from antiphon_server.demo.cli import demo
