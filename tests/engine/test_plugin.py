@@ -24,6 +24,12 @@ EXPIRED = 10.0
 
 
 @pytest.fixture
+def pair(pairs: Mapping[str, Pair]) -> Pair:
+    """Tests here name their prefill engine; the clients are those of the cached one."""
+    return pairs[CACHED]
+
+
+@pytest.fixture
 def http() -> Iterator[httpx.Client]:
     with httpx.Client(timeout=300, trust_env=False) as client:
         yield client
