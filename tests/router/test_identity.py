@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon._stamp import IDENTITY_FIELDS, IDENTITY_HEADERS
 from antiphon_server.router.identity import Key, clean_id, identify, tenant_of
 
 PLACES: list[tuple[str, str]] = [
@@ -34,6 +35,12 @@ def stamped(places: list[tuple[str, str]]) -> str | None:
 def test_earlier_place_wins(index: int) -> None:
     kind, name = PLACES[index]
     assert stamped(PLACES[index:]) == f"{kind} {name}"
+
+
+def test_sdk_knows_every_place_so_it_adds_no_second_answer() -> None:
+    """``prompt_cache_key`` stays out: it is read last, so a conversation's own id beside it wins."""
+    assert {name for kind, name in PLACES if kind == "header"} == IDENTITY_HEADERS
+    assert {name for kind, name in PLACES[:-1] if kind == "body"} == IDENTITY_FIELDS
 
 
 @pytest.mark.parametrize("name", ["user", "safety_identifier"])
