@@ -15,7 +15,8 @@ def draw(sweep: Sweep, path: Path) -> None:
     states = [cache for cache in Cache if any(row.cache is cache for row in sweep.rows)]
     longest = sweep.longest
     same = "answers identical" if sweep.identical else "ANSWERS DIFFER"
-    title = f"First token of the next turn at {longest.tokens} tokens: {longest.ratio:.1f}x sooner, {same}"
+    gain = f"{longest.ratio:.1f}x sooner at {longest.tokens} tokens"
+    title = f"Next turn's first token, {_TITLES[longest.cache]}: {gain}, {same}"
     figure = sheet(title, sweep.conditions.lines())
     panels = figure.subplots(1, len(states), squeeze=False, sharey=True)[0]
     for axes, cache in zip(panels, states, strict=True):
