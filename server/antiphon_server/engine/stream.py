@@ -39,6 +39,15 @@ def watch(engine_client: Any) -> None:
     engine_client._antiphon_watched = True
 
 
+def end_mark(body: bytes) -> int | None:
+    """Where the stream's last event begins in ``body``, if it does.
+
+    Only at the start of a line: an answer may quote the mark, but JSON has no line breaks of its own.
+    """
+    lines = b"\n" + body
+    return next((at for mark in END_MARKS if (at := lines.rfind(b"\n" + mark)) >= 0), None)
+
+
 def event(handle: dict[str, Any]) -> bytes:
     """The SSE event that carries a handle."""
     return b"data: " + msgspec.json.encode({"object": HANDLE_OBJECT, "kv_transfer_params": handle}) + b"\n\n"
@@ -59,9 +68,8 @@ def with_handle(send: Send) -> Send:
             )
         elif streams and "handle" in note:
             body = message.get("body", b"")
-            mark = next((m for m in END_MARKS if m in body), None)
-            if mark is not None:
-                at = body.rindex(mark)
+            at = end_mark(body)
+            if at is not None:
                 message = {**message, "body": body[:at] + event(note.pop("handle")) + body[at:]}
         await send(message)
 
