@@ -271,9 +271,10 @@ async def test_engine_key_is_sent_instead_of_the_clients(start: Any, opening: li
         assert {r.headers["authorization"] for r in engine.requests} == {"Bearer right"}
 
 
-async def test_body_that_is_not_json_is_refused(start: Any) -> None:
+@pytest.mark.parametrize("body", [b"[1, 2]", b'{"messages": [], "model": "\xff"}'])
+async def test_body_that_is_not_json_is_refused(start: Any, body: bytes) -> None:
     rig = await start()
-    reply = await rig.client.post("/v1/chat/completions", content=b"[1, 2]")
+    reply = await rig.client.post("/v1/chat/completions", content=body)
     assert reply.status_code == 400
     assert reply.json()["error"]["type"] == "invalid_request_error"
 

@@ -96,6 +96,20 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "data", [b'{"model": "\xff"}', b'{"conversation_id": "\xff"}', b'{"n": "\xff"}', b'{"n": 1e999}']
+)
+def test_fields_that_cannot_be_read_are_refused(data: bytes) -> None:
+    with pytest.raises(MalformedBodyError):
+        read_ask("chat", data)
+
+
+@pytest.mark.parametrize("several", [2, "2", 2.0])
+def test_several_answers_are_not_handed_over_however_their_number_is_written(several: Any) -> None:
+    assert read_ask("chat", raw({"messages": [], "n": several})).alone is Reason.MULTIPLE
+    assert read_ask("chat", raw({"messages": [], "n": 1})).alone is None
+
+
+@pytest.mark.parametrize(
     ("prompt", "reason"),
     [
         ("one", None),

@@ -83,13 +83,14 @@ class _PrefillReply(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A client's request. ``alone``: why no hand-over can carry it, so that decode has to serve it by
-    itself."""
+    itself. ``named``: the few fields from which an identity is read."""
 
     surface: Surface
     body: Body
     stream: bool
     token_ids: bool
     alone: Reason | None
+    named: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +116,16 @@ def read_ask(surface: Surface, data: bytes) -> Ask:
     """
     try:
         body = _DECODER.decode(data)
+        return Ask(
+            surface,
+            body,
+            stream=_value(body, "stream") is True,
+            token_ids=_value(body, "return_token_ids") is True,
+            alone=_alone(surface, body),
+            named={name: _value(body, name) for name in BODY_FIELDS if name in body},
+        )
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise MalformedBodyError(f"request body is not a JSON object: {error}") from error
-    return Ask(
-        surface,
-        body,
-        stream=_value(body, "stream") is True,
-        token_ids=_value(body, "return_token_ids") is True,
-        alone=_alone(surface, body),
-    )
-
-
-def identity_fields(body: Body) -> dict[str, Any]:
-    """The few fields from which an identity is read."""
-    return {name: _value(body, name) for name in BODY_FIELDS if name in body}
+        raise MalformedBodyError(f"request body is not a JSON object that can be read: {error}") from error
 
 
 def prefill_body(ask: Ask, handle: Handle | None) -> bytes:
@@ -213,8 +210,7 @@ def _value(body: Body, name: str) -> Any:
 
 def _alone(surface: Surface, body: Body) -> Reason | None:
     for name in ("n", "best_of"):
-        count = _value(body, name)
-        if isinstance(count, int) and count > 1:
+        if _value(body, name) not in (None, 1):  # engines take "2" and 2.0 for 2
             return Reason.MULTIPLE
     if _value(body, "use_beam_search"):
         return Reason.BEAM

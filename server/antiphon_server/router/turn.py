@@ -12,7 +12,7 @@ from antiphon_server.router.errors import BadRequestError, RouterError, Unavaila
 from antiphon_server.router.exchange import Answer, LegFailedError, RejectedError
 from antiphon_server.router.frontier import Frontier
 from antiphon_server.router.identity import identify
-from antiphon_server.router.legs import MalformedBodyError, Surface, identity_fields, read_ask
+from antiphon_server.router.legs import MalformedBodyError, Surface, read_ask
 from antiphon_server.router.placement import Place
 from antiphon_server.router.plan import Path, Plan, Reason, plan
 from antiphon_server.router.prefill import Prefill, Prefilled
@@ -44,7 +44,7 @@ class Turns:
             ask = read_ask(surface, data)
         except MalformedBodyError as error:
             raise BadRequestError(str(error)) from error
-        identity = identify(identity_fields(ask.body), headers)
+        identity = identify(ask.named, headers)
         request = TurnRequest(ask, identity, PATHS[surface], headers, state.clock())
         with state.conversations.visit(identity) as visit:
             try:
