@@ -4,16 +4,24 @@ from antiphon_server.engine.leases import LeaseBook
 
 
 def test_renewal_moves_the_deadline_and_says_what_it_granted() -> None:
-    deadlines = {"a": 5.0}
+    deadlines = {"a": 15.0}
     book = LeaseBook(deadlines, {"a"}, longest=100)
     assert book.renew("a", 60, now=10) == 60
     assert deadlines == {"a": 70.0}
 
 
 def test_renewal_is_capped() -> None:
-    deadlines = {"a": 5.0}
+    deadlines = {"a": 15.0}
     assert LeaseBook(deadlines, {"a"}, longest=100).renew("a", 1e9, now=10) == 100
     assert deadlines == {"a": 110.0}
+
+
+def test_renewal_that_its_release_overtook_does_not_bring_the_lease_back() -> None:
+    deadlines = {"a": 60.0}
+    book = LeaseBook(deadlines, {"a"}, longest=100)
+    assert book.release("a", now=10)
+    assert book.renew("a", 60, now=10) is None
+    assert deadlines == {"a": 10.0}
 
 
 def test_unknown_leases_are_unknown() -> None:

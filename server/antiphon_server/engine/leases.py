@@ -24,8 +24,11 @@ class LeaseBook:
     _early: set[str] = field(default_factory=set)
 
     def renew(self, request_id: str, ttl: float, now: float) -> float | None:
-        """Move the deadline to ``now + ttl``, at most ``longest``. The seconds granted; None if unknown."""
-        if request_id not in self.deadlines:
+        """Move the deadline to ``now + ttl``, at most ``longest``. The seconds granted; None if unknown.
+
+        A lease that has ended stays so: a renewal may be overtaken by the release of what it renews.
+        """
+        if self.deadlines.get(request_id, now) <= now:
             return None
         granted = max(0.0, min(ttl, self.longest))
         self.deadlines[request_id] = now + granted
