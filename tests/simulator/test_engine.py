@@ -223,6 +223,26 @@ async def test_a_handle_is_read_until_five_seconds_before_its_deadline() -> None
     assert seal(leg).match is Match.FULL
 
 
+@pytest.mark.parametrize("antiphon", [True, False])
+async def test_a_read_that_outlasts_its_lease_is_not_trusted(antiphon: bool) -> None:
+    clock = Clock()
+    own: dict[str, Any] = {"kv_load_failure_policy": "recompute", "prefix_caching": False, "capacity": 16}
+    prefill, decode = engines = pair(clock, antiphon=antiphon, transfer_rate=200.0, decode_lease=60.0, **own)
+    answer, handle, _ = await turn(engines, FIRST)
+    prompt = [*FIRST, *answer, 50]
+    clock.time += 50.0  # soon enough to begin
+    reading = asyncio.create_task(turn(engines, prompt, handle))
+    while not prefill.running:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    clock.time += 20.0
+    for filler in range(4):  # the blocks are somebody else's before the read ends
+        await run(decode, [200 + filler] * 20)
+    again, _, leg = await reading
+    assert (again == truth(prefill, prompt)) is antiphon
+    if antiphon:
+        assert seal(leg).match is Match.FAILED
+
+
 async def test_an_expired_handle_with_the_policy_recompute_recovers_with_antiphon() -> None:
     clock = Clock()
     engines = pair(clock, kv_load_failure_policy="recompute", prefix_caching=False)

@@ -24,7 +24,7 @@ from vllm.logger import init_logger
 from vllm.platforms import current_platform
 from vllm.v1.core import kv_cache_utils
 
-from antiphon_server.engine import handle, progress, support
+from antiphon_server.engine import handle, progress, reads, support
 from antiphon_server.engine.hashing import Hashing, Verdict, compare, covers, tail_digest
 from antiphon_server.engine.leases import LeaseBook
 from antiphon_server.protocol import Match, seal_of, sealed
@@ -70,6 +70,11 @@ class AntiphonConnector(NixlConnector):
             block_size=block_size,
             unit=unit,
         )
+        # What decode reads is kept alive by its heartbeats to prefill.
+        self._reads_expire = vllm_config.kv_transfer_config.kv_role != "kv_consumer"
+        if role == KVConnectorRole.WORKER and not hasattr(self.connector_worker, "_recv_failures"):
+            logger.warning("This vLLM cannot be told of failed reads: keep leases longer than transfers")
+            self._reads_expire = False
         self._book: LeaseBook | None = None
         if role == KVConnectorRole.WORKER:
             worker = self.connector_worker
@@ -227,6 +232,12 @@ class AntiphonConnector(NixlConnector):
         """Start this step's transfers; then apply releases that overtook their deadlines."""
         super().start_load_kv(forward_context, **kwargs)
         self.leases.arrived(self._connector_metadata.reqs_to_send, time.perf_counter())
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        """As in vLLM, but a read that outlasted its lease has failed."""
+        if self._reads_expire:
+            reads.distrust_late(self.connector_worker)
+        return super().get_transfer_results(finished_req_ids)
 
 
 def _head(group: Sequence[int], blocks: int) -> list[int]:

@@ -317,6 +317,8 @@ class SimulatedEngine:
             await self._pause(pull.tokens, own.transfer_rate)
             self._alive(life)
             contents = self.cluster.read(handle, counts)
+            if own.antiphon:
+                self.cluster.deadline_check(handle)
         except asyncio.CancelledError:
             self.counters.aborted_pulls += 1
             raise
