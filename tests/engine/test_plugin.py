@@ -35,15 +35,21 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-def events(text: str) -> list[Any]:
-    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-
-
 def first_turn(http: httpx.Client, pair: Pair, salt: str) -> tuple[str, Handle]:
     """The answer of a cold turn and decode's handle."""
     prefilled = prefill_leg(http, pair.prefill, FIRST, salt).raise_for_status().json()
     reply = decode_leg(http, pair.decode, FIRST, salt, prefilled, 80).raise_for_status().json()
     return reply["choices"][0]["message"]["content"], reply["kv_transfer_params"]
+
+
+def ends(http: httpx.Client, url: str, handle: Handle) -> bool:
+    """The lease is known, and gone soon after its release."""
+    lease = handle["remote_request_id"]
+    known = isinstance(release(http, url, handle)["leases"][lease], float)
+    gone = counters.eventually(
+        lambda: release(http, url, handle)["leases"][lease], lambda end: end == "unknown"
+    )
+    return known and gone == "unknown"
 
 
 SURFACES: dict[str, dict[str, Any]] = {
@@ -69,17 +75,6 @@ def test_stream_returns_the_handle_right_before_its_end(
     assert seal is not None
     assert len(unpack_chain(seal.chain)) == seal.tokens // BLOCK > 0
     assert release(http, url, handle["kv_transfer_params"])["leases"]
-
-
-def test_stream_is_stock_without_the_protocol_header(
-    http: httpx.Client, pairs: Mapping[str, Pair], salt: str
-) -> None:
-    pair = pairs[CACHED]
-    prefilled = prefill_leg(http, pair.prefill, FIRST, salt).raise_for_status().json()
-    handle = {**prefilled["kv_transfer_params"], "prompt_token_ids": prefilled["prompt_token_ids"]}
-    body = {**chat_body(FIRST, salt, 8, handle), "stream": True}
-    text = http.post(f"{pair.decode}/v1/chat/completions", json=body).raise_for_status().text
-    assert {event["object"] for event in events(text)} == {"chat.completion.chunk"}
 
 
 def test_expired_pull_is_computed_by_prefill_itself_under_policy_recompute(
@@ -179,9 +174,8 @@ def test_leases_are_renewed_and_released(http: httpx.Client, pairs: Mapping[str,
     reply = http.post(f"{pair.decode}/antiphon/leases", json=renew).raise_for_status().json()
     assert 200 < reply["leases"][lease] - handle["remote_blocks_expiry_time"] < 300
     assert reply["leases"]["nobody's"] == "unknown"
-    assert counters.pinned(pair.decode) == 1
-    release(http, pair.decode, handle)
-    assert counters.eventually(lambda: counters.pinned(pair.decode), lambda n: n == 0) == 0
+    assert counters.pinned(pair.decode) >= 1
+    assert ends(http, pair.decode, handle)
 
 
 def test_turn_served_by_decode_alone_has_a_lease_that_ends(
@@ -190,8 +184,7 @@ def test_turn_served_by_decode_alone_has_a_lease_that_ends(
     """Stock vLLM 0.32 never frees the blocks of a request that came without any prefill."""
     url = pairs[CACHED].decode
     reply = http.post(f"{url}/v1/chat/completions", json=chat_body(FIRST, salt, 8, DIRECT)).json()
-    assert isinstance(release(http, url, reply["kv_transfer_params"])["leases"].popitem()[1], float)
-    assert counters.eventually(lambda: counters.pinned(url), lambda n: n == 0) == 0
+    assert ends(http, url, reply["kv_transfer_params"])
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])

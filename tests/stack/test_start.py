@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,6 +96,17 @@ def test_who_is_not_ready_in_time_is_told(tmp_path: Path, make: Make) -> None:
         stack.run([script(tmp_path, "a", "import time; time.sleep(600)")])
 
 
+def test_somebody_else_at_the_port_does_not_make_a_process_ready(tmp_path: Path, make: Make) -> None:
+    """Two stacks that start at once may find the same port free."""
+    theirs = server(tmp_path, "theirs")
+    make().run([theirs])
+    ours = dataclasses.replace(
+        script(tmp_path, "ours", "import time; time.sleep(600)"), url=theirs.url, health=theirs.health
+    )
+    with pytest.raises(StackError, match="ours is not ready"):
+        make(startup_timeout=1.0).run([ours])
+
+
 def test_leaving_the_block_stops_what_a_failed_start_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,16 +132,14 @@ def test_watching_ends_with_the_process(tmp_path: Path, make: Make) -> None:
 
 
 LAST_WORDS = """
-import signal, sys, time, urllib.request
+import signal, urllib.request
 
 def end(*arguments):
-    with urllib.request.urlopen(sys.argv[1]) as reply, open(sys.argv[2], "w") as file:
+    with urllib.request.urlopen(sys.argv[3]) as reply, open(sys.argv[4], "w") as file:
         file.write(str(reply.status))
     sys.exit(0)
 
 signal.signal(signal.SIGTERM, end)
-print("set up", flush=True)
-time.sleep(600)
 """
 
 
@@ -137,13 +147,12 @@ def test_engines_still_answer_while_the_router_stops(tmp_path: Path, make: Make)
     """It releases then what decode holds for it."""
     stack = make()
     engine = server(tmp_path, "engine")
+    stack.run([engine])
     said = tmp_path / "said"
-    argv = (sys.executable, "-c", LAST_WORDS, engine.url, str(said))
-    # Ready as soon as the engine is; so wait for its handler, too.
-    router = ProcessSpec("router", Role.ROUTER, argv, {}, tmp_path / "router.log", engine.url, engine.url)
-    stack.run([engine, router])
-    while "set up" not in router.log.read_text():
-        stack.check()
+    plain = server(tmp_path, "router")
+    _, flag, _, *serve = plain.argv
+    argv = (sys.executable, flag, "import sys" + LAST_WORDS + SERVER, *serve, engine.url, str(said))
+    stack.run([dataclasses.replace(plain, role=Role.ROUTER, argv=argv)])
     stack.stop()
     assert said.read_text() == "200"
 

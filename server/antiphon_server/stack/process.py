@@ -9,6 +9,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
 
 from antiphon_server.stack.command import ProcessSpec
 
@@ -46,6 +49,17 @@ class Process:
     def returncode(self) -> int | None:
         """None while it runs; 128 + signal where one ended it."""
         return self._guard.poll()
+
+    def listens(self) -> bool:
+        """Whether this process, and not somebody else's, is at the port of its URL."""
+        port = urlsplit(self.spec.url).port
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._guard.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    sockets = process.net_connections("tcp")
+                    if any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets):
+                        return True
+        return False
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
         """Begin to stop it: politely first, with all its descendants when the grace is over. Idempotent."""

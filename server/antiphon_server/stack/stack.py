@@ -117,22 +117,22 @@ class Stack:
             StackError: one ended, or was not ready within ``startup_timeout``.
         """
         started = self._clock()
-        self._processes += [
-            Process(spec, grace=self.settings.stop_grace, environ=self._environ) for spec in specs
-        ]
-        missing = list(specs)
+        missing = [Process(spec, grace=self.settings.stop_grace, environ=self._environ) for spec in specs]
+        self._processes += missing
         with httpx.Client(timeout=PROBE_TIMEOUT_S, trust_env=False) as client:
             while missing:
                 self.check()
                 elapsed = self._clock() - started
-                for spec in list(missing):
-                    if _answers(client, spec.health):
-                        missing.remove(spec)
+                for process in list(missing):
+                    spec = process.spec
+                    # Another stack may have taken the port since it was found free, and answer there.
+                    if _answers(client, spec.health) and process.listens():
+                        missing.remove(process)
                         self._progress.ready(spec, elapsed)
                     else:
                         self._progress.waiting(spec, stage(read_tail(spec.log, STAGE_BYTES)), elapsed)
                 if missing and elapsed > self.settings.startup_timeout:
-                    raise self._too_slow(missing[0])
+                    raise self._too_slow(missing[0].spec)
                 if missing:
                     self._sleep(POLL_S)
 
