@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -100,6 +100,21 @@ async def test_key_of_the_environment_counts_too(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("VLLM_API_KEY", "key")
     assert (await post(Ranks({}), b"{}", None, None))[0] == 401
     assert (await post(Ranks({}), b"{}", None, "key"))[0] == 200
+
+
+async def test_request_without_the_protocol_header_sees_a_stock_engine() -> None:
+    """Its ``send`` is passed on as it is, so nothing can be added to the stream."""
+    seen: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(send)
+
+    async def send(message: dict[str, Any]) -> None:
+        raise AssertionError("nothing is sent here")
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+    await AntiphonMiddleware(application)(scope, cast("Any", None), send)
+    assert seen == [send]
 
 
 async def test_lease_call_that_is_too_large_is_refused() -> None:
