@@ -10,6 +10,7 @@ import pytest
 from openai import OpenAI
 
 import antiphon
+from antiphon_server.bench.counters import Counters
 from rig import counters
 from rig.answers import Answer, Messages, assert_same, chat, common, complete
 from rig.fleet import BLOCK, KV_BYTES_PER_TOKEN, Pair
@@ -54,11 +55,11 @@ def ideal(before: Answer, after: Answer) -> int:
     return common(before.held, after.prompt) // BLOCK * BLOCK
 
 
-def assert_reused(pair: Pair, before: counters.Counters, answer: Answer, expected: int) -> None:
+def assert_reused(pair: Pair, before: Counters, answer: Answer, expected: int) -> None:
     """By prefill's own counters: it computed all but ``expected`` tokens, and what it pulled was moved."""
     total = len(answer.prompt)
     done = counters.eventually(
-        lambda: counters.read(pair.prefill).since(before),
+        lambda: counters.read(pair.prefill) - before,
         lambda now: (
             now.computed + now.local + now.pulled >= total and now.received >= now.pulled * KV_BYTES_PER_TOKEN
         ),

@@ -15,11 +15,7 @@ from rig.scenes import SCENES, Scene
 
 pytestmark = pytest.mark.engine
 
-REWRITTEN = [
-    scene
-    for scene in SCENES
-    if scene.name in ("answer regenerated", "earlier message edited", "tool result truncated")
-]
+REWRITTEN = [scene for scene in SCENES if not scene.name.startswith("append")]
 
 
 @pytest.fixture
