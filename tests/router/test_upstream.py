@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -95,6 +97,28 @@ async def test_body_without_length_ends_with_its_connection() -> None:
         client() as upstream,
     ):
         assert await fetch(upstream, origin) == b"abc"
+
+
+async def test_body_without_length_that_is_reset_is_disconnected() -> None:
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nabc")
+        await asyncio.sleep(0.05)
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+
+    async with server(reset) as (origin, _), client() as upstream:
+        with pytest.raises(DisconnectedError):
+            await fetch(upstream, origin)
+
+
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", b"HTTP/1.1 408 "])
+async def test_what_comes_after_a_reply_is_nobodys(more: bytes) -> None:
+    async with server(answers(OK + more)) as (origin, connections), client() as upstream:
+        for _ in range(3):
+            response = await upstream.send(origin, "POST", "/x", body=b"{}", repeat=True)
+            assert (response.status, await response.read(1000)) == (200, b"ok")
+        assert len(connections) > 1
 
 
 async def test_refused_connection_is_unsent() -> None:

@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
-        if self.head_done and not self.complete and not self._framed:
+        if self.head_done and not self.complete and not self._framed and exc is None:
             self.complete = True  # a body without length ends with its connection
         if not self.complete and self._error is None:
             self._error = DisconnectedError(
@@ -116,6 +116,10 @@ class Connection(asyncio.Protocol):
         self._writable = None
 
     # httptools
+    def on_message_begin(self) -> None:
+        if self.complete:  # nobody asked for another reply: it must not pass for the next one's
+            raise ValueError("more than one reply to a request")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
 
