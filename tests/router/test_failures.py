@@ -253,10 +253,13 @@ async def test_wrong_engine_key_is_the_routers_fault(start: Any, opening: list[M
     rig = await start(
         prefill={"api_key": "right"}, decode={"api_key": "right"}, router={"engine_key": "wrong"}
     )
-    refused = await rig.ask(opening, check=False)
-    assert refused.status == 502
-    assert "ANTIPHON_ENGINE_KEY" in refused.raw.decode()
-    assert "wrong" not in refused.raw.decode()
+    for reply in (
+        await rig.client.post("/v1/chat/completions", json={"model": "simulated", "messages": opening}),
+        await rig.client.get("/v1/models"),
+    ):
+        assert reply.status_code == 502
+        assert "ANTIPHON_ENGINE_KEY" in reply.text
+        assert "wrong" not in reply.text
 
 
 async def test_engine_key_is_sent_instead_of_the_clients(start: Any, opening: list[Message]) -> None:

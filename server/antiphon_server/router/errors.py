@@ -7,7 +7,8 @@
     ├── BodyTooLargeError       413
     ├── NotFoundError           404
     ├── UnavailableError        503  no engine of a role is up; with Retry-After
-    ├── EngineFailedError       502  an engine broke off, or refuses the router
+    ├── EngineFailedError       502  an engine broke off
+    │   └── KeyRefusedError          it refuses the router
     └── EngineSilentError       504  an engine kept silent
 """
 
@@ -60,6 +61,15 @@ class UnavailableError(RouterError):
 class EngineFailedError(RouterError):
     status = 502
     kind = "engine_failed"
+
+
+class KeyRefusedError(EngineFailedError):
+    """The client has no part in it, so it must not see the engine's 401."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(
+            f"the {role} engine refuses the router's key: set ANTIPHON_ENGINE_KEY to the engine's"
+        )
 
 
 class EngineSilentError(RouterError):

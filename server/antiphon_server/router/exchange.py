@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
 from antiphon_server.router.connection import TimedOutError, UnsentError, UpstreamError
-from antiphon_server.router.errors import EngineFailedError, EngineSilentError, RouterError
+from antiphon_server.router.errors import EngineFailedError, EngineSilentError, KeyRefusedError, RouterError
 from antiphon_server.router.state import State
 from antiphon_server.router.upstream import Response, Timeouts
 from antiphon_server.router.workers import Worker
@@ -124,10 +124,7 @@ class Exchange:
     def _raise_for(self, worker: Worker, response: Response, content: bytes) -> None:
         status = response.status
         if status in {401, 403}:
-            message = (
-                f"the {worker.role} engine refuses the router's key: set ANTIPHON_ENGINE_KEY to the engine's"
-            )
-            raise LegFailedError(EngineFailedError(message), over=True)
+            raise LegFailedError(KeyRefusedError(worker.role), over=True)
         content_type = (response.header(b"content-type") or b"application/json").decode("latin-1")
         retry_after = response.header(b"retry-after")
         answer = Answer(status, content_type, content, retry_after.decode("latin-1") if retry_after else None)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.endpoint import read_body
-from antiphon_server.router.errors import EngineFailedError, NotFoundError, UnavailableError
+from antiphon_server.router.errors import EngineFailedError, KeyRefusedError, NotFoundError, UnavailableError
 from antiphon_server.router.identity import clean_id, tenant_of
 from antiphon_server.router.state import State
 from antiphon_server.router.workers import Worker
@@ -46,6 +46,8 @@ class Proxied:
         except UpstreamError as error:
             self._state.workers.suspect(worker)
             raise EngineFailedError(f"the {role} engine did not answer {path}") from error
+        if response.status in {401, 403}:
+            raise KeyRefusedError(role)
         return Response(content, response.status, media_type="application/json")
 
 
