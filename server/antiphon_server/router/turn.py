@@ -93,7 +93,14 @@ class Turns:
             return
         chosen, frontier = await self._plan(visit, prefill, decode, again)
         visit.phase = "pull" if chosen.path is Path.REUSE else "prefill"
-        prefilled = await self._prefill.run(request, prefill, chosen, frontier)
+        try:
+            prefilled = await self._prefill.run(request, prefill, chosen, frontier)
+        except LegFailedError:
+            if any(worker.healthy for worker in self._state.workers.prefill):
+                raise
+            chosen = Plan(Path.COLD, Reason.UNHEALTHY)
+            await self._decode_leg(request, visit, reply, decode, chosen, None)
+            return
         await self._decode_leg(request, visit, reply, decode, prefilled.plan, prefilled)
 
     async def _plan(
