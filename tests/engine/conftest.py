@@ -9,6 +9,7 @@ import pytest
 from openai import OpenAI
 
 import antiphon_openai
+from rig.answers import client_of
 from rig.fleet import CACHED, UNCACHED, Pair, fleet
 
 
@@ -24,10 +25,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Pai
 def pair(request: pytest.FixtureRequest, pairs: Mapping[str, Pair]) -> Pair:
     """Prefill with its prefix cache on, then off."""
     return pairs[request.param]
-
-
-def client_of(url: str) -> OpenAI:
-    return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
 
 
 @pytest.fixture

@@ -46,6 +46,11 @@ class Answer:
         return {"role": "assistant", "content": self.text or None} | ({"tool_calls": calls} if calls else {})
 
 
+def client_of(url: str) -> OpenAI:
+    """A plain client of a router or an engine; it never retries."""
+    return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
+
+
 def difference(left: Answer, right: Answer) -> float:
     """Largest difference of log-probabilities; infinite where the tokens differ."""
     if left.ids != right.ids or len(left.logprobs) != len(right.logprobs):
