@@ -64,6 +64,30 @@ async def test_decode_that_pulls_is_left_until_its_first_byte(
     assert rig.decode[0].counters.aborted_pulls == 0
 
 
+async def test_decode_that_pulls_for_a_whole_reply_is_left_to_end(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(decode={"transfer_rate": 500.0})
+    task = sending(rig, opening, conversation_id="c")
+    await settled(lambda: rig.decode[0].running)
+    await leave(task)
+    await settled(lambda: rig.count("antiphon_clients_gone_total", phase="decode") == 1)
+    await settled(lambda: clean(rig))
+    assert rig.decode[0].counters.aborted == rig.decode[0].counters.aborted_pulls == 0
+
+
+async def test_whole_reply_that_nobody_waits_for_is_cancelled_once_its_pull_must_be_over(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(decode={"decode_rate": 1.0}, router={"pull_grace": 0.2})
+    task = sending(rig, opening, conversation_id="c")
+    await settled(lambda: rig.decode[0].running)
+    await leave(task)
+    await settled(lambda: rig.decode[0].counters.aborted == 1)
+    await settled(lambda: clean(rig))
+    assert rig.decode[0].counters.aborted_pulls == 0
+
+
 async def test_stream_is_cancelled(start: Any, settled: Any, opening: list[Message]) -> None:
     rig = await start(decode={"decode_rate": 20.0})
     body = {"model": "simulated", "messages": opening, "stream": True, "conversation_id": "c"}
@@ -72,15 +96,6 @@ async def test_stream_is_cancelled(start: Any, settled: Any, opening: list[Messa
     await settled(lambda: rig.decode[0].counters.aborted == 1)
     await settled(lambda: clean(rig))
     assert rig.count("antiphon_clients_gone_total", phase="stream") == 1
-
-
-async def test_whole_reply_is_cancelled(start: Any, settled: Any, opening: list[Message]) -> None:
-    rig = await start(decode={"decode_rate": 20.0})
-    task = sending(rig, opening, conversation_id="c")
-    await settled(lambda: rig.decode[0].running)
-    await leave(task)
-    await settled(lambda: rig.decode[0].counters.aborted == 1)
-    await settled(lambda: clean(rig))
 
 
 async def test_counters_return_to_zero(start: Any, settled: Any, opening: list[Message]) -> None:

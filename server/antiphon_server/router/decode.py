@@ -72,8 +72,8 @@ class Decode:
     async def _begin_shielded(
         self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool
     ) -> _Begun:
-        if not (handed_over and request.ask.stream):
-            return await self._begin(request, worker, body, repeat=not handed_over)
+        if not handed_over:
+            return await self._begin(request, worker, body, repeat=True)
         # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
         # abort.
         beginning = asyncio.create_task(self._begin(request, worker, body, repeat=False))
@@ -170,23 +170,33 @@ class Decode:
         await reply.write(relay.finish(), last=True)
 
     async def _leave_when_begun(self, beginning: asyncio.Task[_Begun], worker: Worker) -> None:
-        """The client left before the first byte."""
+        """The client left before the first byte. A stream tells with it that the pull is over; a whole reply
+        comes too late to tell, so that time must do."""
         with InFlight(worker):
+            await asyncio.wait({beginning}, timeout=self._state.settings.pull_grace)
+            if not beginning.done():
+                beginning.cancel()
             try:
                 begun = await beginning
-            except (LegFailedError, RejectedError):
+                if begun.first is None:
+                    _, handle = strip(await self._exchange.read(worker, begun.response), True)
+                    self._release(worker, handle)
+                    return
+            except (LegFailedError, RejectedError, asyncio.CancelledError):
                 return
             relay = Relay(token_ids=True)
-            relay.feed(begun.first or b"")
+            relay.feed(begun.first)
             self._leave(begun.response, worker, relay)
 
     def _leave(self, response: Response, worker: Worker, relay: Relay) -> None:
         """Cancel decode. Should it have finished already, its handle has come and nobody will use it."""
         relay.feed(response.buffered())
-        if relay.handle is not None:
-            lease = relay.handle.get("remote_request_id")
-            self._state.leases.release(worker, lease if isinstance(lease, str) else None)
+        self._release(worker, relay.handle)
         response.close()
+
+    def _release(self, worker: Worker, handle: Handle | None) -> None:
+        lease = handle.get("remote_request_id") if handle is not None else None
+        self._state.leases.release(worker, lease if isinstance(lease, str) else None)
 
 
 def _failure(first: bytes) -> Answer | None:
