@@ -31,7 +31,7 @@ def pair(pairs: Mapping[str, Pair]) -> Pair:
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    with httpx.Client(timeout=300, trust_env=False) as client:
+    with httpx.Client(timeout=60, trust_env=False) as client:
         yield client
 
 
