@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,21 +32,23 @@ def test_declined_pull_ends_in_a_right_answer_under_both_failure_policies(
 ) -> None:
     with contextlib.ExitStack() as stack:
         decode = stack.enter_context(client_of(pairs[CACHED].decode))
-        stack.enter_context(antiphon.conversation())
+        conversation = stack.enter_context(antiphon.conversation())
         agents: list[OpenAI] = []
         for kind in (CACHED, UNCACHED):
             url = stack.enter_context(
                 router(pairs[kind].prefill, pairs[kind].decode, tmp_path / f"{kind}.log", CARELESS)
             )
-            agents.append(antiphon_openai.wrap(stack.enter_context(client_of(url))))
+            client = stack.enter_context(client_of(url))
+            agents.append(antiphon_openai.wrap(client, conversation=conversation))
         answers = [chat(agent, FIRST, salt=salt, tokens=80) for agent in agents]
         ends = time.monotonic() + DECODE_TTL_S
         messages = [*FIRST, answers[0].message, NEXT]
         reference = chat(decode, messages, salt=salt + "-fresh")
         time.sleep(ends - LEFT_S - time.monotonic())
-        for agent in agents:
-            began = time.monotonic()
-            answer = chat(agent, messages, salt=salt)
-            assert time.monotonic() - began < SECONDS
+        began = time.monotonic()
+        with ThreadPoolExecutor(len(agents)) as pool:
+            turns = list(pool.map(lambda agent: chat(agent, messages, salt=salt), agents))
+        assert time.monotonic() - began < SECONDS
+        for answer in turns:
             assert (answer.reuse["path"], answer.reuse["reason"]) == ("cold", "failed")
             assert_same(answer, reference, "the turn whose pull was declined")
