@@ -19,7 +19,11 @@ from rig.scenes import FIRST, NEXT
 
 pytestmark = pytest.mark.engine
 
-CARELESS = {"ANTIPHON_RENEW_INTERVAL": "59", "ANTIPHON_LEASE_MARGIN": "0"}
+CARELESS = {
+    "ANTIPHON_LEASE_TTL": "1000",
+    "ANTIPHON_RENEW_INTERVAL": "900",
+    "ANTIPHON_LEASE_MARGIN": "0",
+}
 """A router that neither renews in time nor keeps clear of the end."""
 LEFT_S = 3.0
 """Of the lease, when the handle is sent: prefill declines from 5 s on."""
@@ -32,14 +36,13 @@ def test_declined_pull_ends_in_a_right_answer_under_both_failure_policies(
 ) -> None:
     with contextlib.ExitStack() as stack:
         decode = stack.enter_context(client_of(pairs[CACHED].decode))
-        conversation = stack.enter_context(antiphon.conversation())
-        agents: list[OpenAI] = []
+        clients: list[OpenAI] = []
         for kind in (CACHED, UNCACHED):
-            url = stack.enter_context(
-                router(pairs[kind].prefill, pairs[kind].decode, tmp_path / f"{kind}.log", CARELESS)
-            )
-            client = stack.enter_context(client_of(url))
-            agents.append(antiphon_openai.wrap(client, conversation=conversation))
+            log = tmp_path / f"{kind}.log"
+            url = stack.enter_context(router(pairs[kind].prefill, pairs[kind].decode, log, CARELESS))
+            clients.append(stack.enter_context(client_of(url)))
+        conversation = stack.enter_context(antiphon.conversation())
+        agents = [antiphon_openai.wrap(client, conversation=conversation) for client in clients]
         answers = [chat(agent, FIRST, salt=salt, tokens=80) for agent in agents]
         ends = time.monotonic() + DECODE_TTL_S
         messages = [*FIRST, answers[0].message, NEXT]

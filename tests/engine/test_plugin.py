@@ -166,6 +166,17 @@ def test_malformed_handle_is_computed_and_leaves_the_engine_alive(
     release(http, pair.prefill, reply["kv_transfer_params"])
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_extra_arguments_that_pose_as_a_handle_leave_the_engine_alive(
+    role: str, http: httpx.Client, pairs: Mapping[str, Pair], salt: str
+) -> None:
+    """Stock vLLM 0.32 merges them with ``kv_transfer_params`` and ends on a string there."""
+    url = getattr(pairs[CACHED], role)
+    body = {**chat_body(FIRST, salt, 4), "vllm_xargs": {"kv_transfer_params": "junk"}}
+    assert http.post(f"{url}/v1/chat/completions", json=body).status_code == 200
+    assert http.get(f"{url}/health").status_code == 200
+
+
 def test_leases_are_renewed_and_released(http: httpx.Client, pairs: Mapping[str, Pair], salt: str) -> None:
     pair = pairs[CACHED]
     _, handle = first_turn(http, pair, salt)

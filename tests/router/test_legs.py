@@ -123,6 +123,21 @@ def test_batches_are_not_handed_over(prompt: Any, reason: Reason | None) -> None
     assert read_ask("completions", raw({"prompt": prompt})).alone is reason
 
 
+@pytest.mark.parametrize("name", ["kv_transfer_params", "kv_transfer\\u005fparams", "ec_transfer_params"])
+@pytest.mark.parametrize("several", [1, 2])
+def test_engines_own_fields_do_not_come_in_by_extra_arguments(name: str, several: int) -> None:
+    data = b'{"n": %d, "vllm_xargs": {"%s": "junk", "mine": 1}}' % (several, name.encode())
+    ask = read_ask("chat", data)
+    for leg in (prefill_body(ask, None), decode_body(ask, None)):
+        assert json.loads(leg)["vllm_xargs"] == {"mine": 1}
+
+
+@pytest.mark.parametrize("extra", [b"null", b"{}"])
+def test_empty_extra_arguments_stay(extra: bytes) -> None:
+    ask = read_ask("chat", b'{"vllm_xargs": %s}' % extra)
+    assert json.loads(decode_body(ask, None)) == {"vllm_xargs": json.loads(extra)}
+
+
 def test_reply_is_stripped_only_where_it_must() -> None:
     plain = b'{"id" : "x",  "choices": []}'
     assert strip(plain, token_ids=False) == (plain, None)

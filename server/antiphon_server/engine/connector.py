@@ -109,6 +109,13 @@ class AntiphonConnector(NixlConnector):
             )
         return self._hashing
 
+    def on_new_request(self, request: Any) -> None:
+        """As in vLLM, which ends the engine on params that are no object (``vllm_xargs`` lets them in)."""
+        if not isinstance(request.kv_transfer_params, dict | None):
+            logger.error("kv_transfer_params of %s ignored: not an object", request.request_id)
+            request.kv_transfer_params = None
+        super().on_new_request(request)
+
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         """Tokens to fetch beyond the local ones, and whether they come asynchronously (vLLM's contract)."""
         params = request.kv_transfer_params

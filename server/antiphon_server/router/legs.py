@@ -24,7 +24,9 @@ _ENCODE = msgspec.json.Encoder().encode
 _TRUE = msgspec.Raw(b"true")
 _ONE = msgspec.Raw(b"1")
 
-_OURS = ("conversation_id", "kv_transfer_params", "request_id")
+_ENGINES_OWN = ("kv_transfer_params", "ec_transfer_params")
+"""Where an engine reads other engines' memory: nobody but the router may say."""
+_OURS = ("conversation_id", "request_id", *_ENGINES_OWN)
 """Never forwarded: engines do not know the first, and nobody but the router may set the others."""
 
 _NOT_FOR_PREFILL = (
@@ -115,7 +117,7 @@ def read_ask(surface: Surface, data: bytes) -> Ask:
         MalformedBodyError: see there.
     """
     try:
-        body = _DECODER.decode(data)
+        body = _sanitised(_DECODER.decode(data))
         return Ask(
             surface,
             body,
@@ -126,6 +128,17 @@ def read_ask(surface: Surface, data: bytes) -> Ask:
         )
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedBodyError(f"request body is not a JSON object that can be read: {error}") from error
+
+
+def _sanitised(body: Body) -> Body:
+    """Without the engines' own fields in ``vllm_xargs``, which vLLM merges into the same place (0.32). A
+    string there ends the whole engine."""
+    raw = body.get("vllm_xargs")
+    if raw is None or bytes(raw) == b"null":
+        return body
+    extra = _DECODER.decode(raw)
+    kept = {name: value for name, value in extra.items() if name not in _ENGINES_OWN}
+    return {**body, "vllm_xargs": msgspec.Raw(_ENCODE(kept))}
 
 
 def prefill_body(ask: Ask, handle: Handle | None) -> bytes:

@@ -28,7 +28,7 @@ class RouterSettings(BaseSettings):
     )
     decode_timeout: float = Field(default=600.0, gt=0, description="head of a decode leg's reply")
     pull_grace: float = Field(
-        30.0, ge=0, description="a decode leg's time to end its pull after the client has left"
+        default=30.0, ge=0, description="a decode leg's time to end its pull after the client has left"
     )
     idle_timeout: float = Field(default=300.0, gt=0, description="between two chunks of a reply")
     keep_alive: float = Field(
