@@ -34,6 +34,7 @@ LIMITS = {
     "stop": ["x"],
     "logprobs": True,
     "top_logprobs": 3,
+    "seed": 7,
     "n": 1,
     "conversation_id": "c",
     "kv_transfer_params": {"remote_host": "evil"},

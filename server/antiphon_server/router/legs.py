@@ -49,6 +49,9 @@ _NOT_FOR_PREFILL = (
     "return_token_offsets",
     "return_prompt_text",
     "return_token_ids",
+    # The sampled token is thrown away; and a seed ends vLLM 0.32 on CPU when the prefill is chunked ("CPU
+    # Generator does not use offset").
+    "seed",
 )
 _COLD: Handle = {
     "do_remote_decode": True,
