@@ -19,7 +19,6 @@ from antiphon_server.stack.stack import Stack
 
 ROUTER_START_S = 60.0
 BLOCK = 32
-DECODE_TTL_S = 60
 KV_BYTES_PER_TOKEN = 4 * 2 * 2 * 64 * 4
 """tiny: layers, key and value, KV heads, head size, bytes of a float32."""
 
@@ -44,7 +43,6 @@ def settings(log_dir: Path) -> StackSettings:
         decode=1,
         router=False,
         threshold=1,
-        decode_ttl=DECODE_TTL_S,
         log_dir=log_dir,
         max_model_len=8192,
         overrides={
