@@ -115,7 +115,8 @@ class LeaseLimits(msgspec.Struct, frozen=True):
 
 
 class Info(msgspec.Struct, frozen=True):
-    """Answer of ``GET /antiphon/info``. ``epoch`` changes with every start of the engine."""
+    """Answer of ``GET /antiphon/info``. ``epoch`` changes with every start of the engine. ``capacity``:
+    tokens of KV that the engine holds at most, 0 if unknown."""
 
     protocol: int
     engine_id: str
@@ -129,6 +130,7 @@ class Info(msgspec.Struct, frozen=True):
     tensor_parallel: int
     data_parallel: int
     threshold: int
+    capacity: int
     leases: LeaseLimits
     reuse: bool
     reuse_reason: str | None = None

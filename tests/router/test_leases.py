@@ -84,6 +84,23 @@ async def test_superseded_lease_is_released_when_nothing_was_pulled(
     await settled(lambda: rig.count("antiphon_leases_total", event="released") == 1)
 
 
+async def test_resting_conversations_leave_a_decode_engine_room_to_serve(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    """Without a bound the engine fills with KV nobody uses, and a new request waits for leases to end."""
+    rig = await start(decode={"capacity": 40, "prefix_caching": False})
+    first = [await rig.ask(opening, conversation=f"c{n}") for n in range(12)]
+    half = rig.decode[0].settings.capacity // 2
+    await settled(lambda: 0 < rig.decode[0].pinned_blocks <= half)
+    kept = {frontier.key.conversation for frontier in await rig.state.store.all()}
+    assert kept
+    assert kept == {f"c{n}" for n in range(12 - len(kept), 12)}
+    newest = await rig.ask([*opening, first[11].message, FOLLOW], conversation="c11")
+    assert newest.path == "reuse"
+    again = await rig.ask([*opening, first[0].message, FOLLOW], conversation="c0")
+    assert (again.path, again.reason) == ("cold", "lost")
+
+
 async def test_least_recent_conversations_are_evicted_and_released(
     start: Any, settled: Any, opening: list[Message]
 ) -> None:

@@ -57,6 +57,7 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
         tensor_parallel=config.parallel_config.tensor_parallel_size,
         data_parallel=config.parallel_config.data_parallel_size,
         threshold=int(extra("kv_recompute_threshold", 64)),
+        capacity=(config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size,
         leases=LeaseLimits(
             decode=float(extra("decoder_kv_blocks_ttl", 480)),
             prefill=float(extra("kv_lease_duration", 30)),

@@ -56,8 +56,23 @@ class Conversations:
         displaced = await self._store.record(frontier)
         if visit.closed:
             displaced += await self._store.drop(lambda f: f is frontier)
+        displaced += await self._over_budget(frontier.worker)
         for old in displaced:
             self._leases.release_frontier(old)
+
+    async def _over_budget(self, worker: str) -> list[Frontier]:
+        """Remove and return the least recent frontiers of a worker that holds more for resting conversations
+        than it may: turns in flight need the rest."""
+        budget = self._leases.budget(worker)
+        if budget is None or await self._store.tokens(worker) <= budget:
+            return []
+        excess = await self._store.tokens(worker) - budget
+        victims: set[str] = set()
+        for frontier in await self._store.all():
+            if frontier.worker == worker and excess > 0:
+                victims.add(frontier.lease)
+                excess -= frontier.tokens
+        return await self._store.drop(lambda f: f.worker == worker and f.lease in victims)
 
     async def close(self, tenant: str, conversation: str) -> bool:
         """End a conversation of any model and salt: release its KV now. False if it is unknown."""

@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,6 +53,9 @@ class FrontierStore(Protocol):
     async def all(self) -> list[Frontier]:
         """A snapshot, least recent first."""
 
+    async def tokens(self, worker: str) -> int:
+        """Tokens of KV that all frontiers on a worker stand for."""
+
 
 class MemoryStore:
     """Frontiers of one router, at most ``limit`` of them."""
@@ -60,21 +63,25 @@ class MemoryStore:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._frontiers: OrderedDict[Key, Frontier] = OrderedDict()
+        self._tokens: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._frontiers)
 
     async def take(self, key: Key) -> Frontier | None:
-        return self._frontiers.pop(key, None)
+        return self._pop(key)
 
     async def record(self, frontier: Frontier) -> list[Frontier]:
         displaced = []
-        old = self._frontiers.pop(frontier.key, None)
+        old = self._pop(frontier.key)
         if old is not None:
             displaced.append(old)
         self._frontiers[frontier.key] = frontier
-        while len(self._frontiers) > self._limit:
-            displaced.append(self._frontiers.popitem(last=False)[1])
+        self._tokens[frontier.worker] += frontier.tokens
+        if len(self._frontiers) > self._limit:
+            oldest = next(iter(self._frontiers.values()))
+            self._remove([oldest])
+            displaced.append(oldest)
         return displaced
 
     async def renewed(self, old: Frontier, new: Frontier) -> bool:
@@ -94,6 +101,15 @@ class MemoryStore:
     async def all(self) -> list[Frontier]:
         return list(self._frontiers.values())
 
+    async def tokens(self, worker: str) -> int:
+        return self._tokens[worker]
+
+    def _pop(self, key: Key) -> Frontier | None:
+        frontier = self._frontiers.pop(key, None)
+        if frontier is not None:
+            self._tokens[frontier.worker] -= frontier.tokens
+        return frontier
+
     def _remove(self, frontiers: Iterable[Frontier]) -> None:
         for frontier in frontiers:
-            del self._frontiers[frontier.key]
+            self._pop(frontier.key)

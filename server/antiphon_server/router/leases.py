@@ -37,8 +37,8 @@ class LeaseRefusedError(Exception):
 
 
 class Leases:
-    """``keep``: seconds a conversation may idle. ``ttl``: seconds asked for. ``clock``: the router's own,
-    monotonic."""
+    """``keep``: seconds a conversation may idle, ``share``: of an engine's KV that all may hold meanwhile.
+    ``ttl``: seconds asked for. ``clock``: the router's own, monotonic."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Leases:
         *,
         headers: Sequence[tuple[str, str]] = (),
         keep: float,
+        share: float,
         ttl: float,
         interval: float,
         clock: Callable[[], float],
@@ -59,6 +60,7 @@ class Leases:
         self._metrics = metrics
         self._headers = headers
         self._keep = keep
+        self._share = share
         self._ttl = ttl
         self._interval = interval
         self._clock = clock
@@ -79,6 +81,12 @@ class Leases:
         worker = self._workers.find(frontier.worker)
         if worker is not None and worker.epoch == frontier.epoch:
             self.release(worker, frontier.lease)
+
+    def budget(self, worker: str) -> int | None:
+        """Tokens of a worker's KV that resting conversations may hold; None if its capacity is unknown."""
+        found = self._workers.find(worker)
+        capacity = found.info.capacity if found is not None and found.info is not None else 0
+        return int(capacity * self._share) if capacity else None
 
     def abandon(self) -> None:
         """Count a lease whose blocks somebody may still be reading: it ends by the engine's clock."""

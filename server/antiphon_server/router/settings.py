@@ -44,6 +44,9 @@ class RouterSettings(BaseSettings):
         default=10_000, ge=1, description="conversations kept; the least recent is released"
     )
     keep: float = Field(default=480.0, gt=0, description="idle life of a conversation's KV on decode")
+    keep_share: float = Field(
+        default=0.5, gt=0, le=1, description="of a decode engine's KV that resting conversations may hold"
+    )
     lease_ttl: float = Field(
         default=60.0, gt=0, description="asked for at each renewal; the engine may grant less"
     )

@@ -56,6 +56,7 @@ class State:
             self.metrics,
             headers=self.engine_headers,
             keep=settings.keep,
+            share=settings.keep_share,
             ttl=settings.lease_ttl,
             interval=settings.renew_interval,
             clock=clock,

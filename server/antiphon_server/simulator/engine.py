@@ -114,6 +114,7 @@ class SimulatedEngine:
             tensor_parallel=1,
             data_parallel=1,
             threshold=own.threshold,
+            capacity=own.capacity * own.block_size,
             leases=LeaseLimits(decode=own.decode_lease, prefill=own.prefill_lease, longest=own.longest_lease),
             reuse=own.reuse,
             reuse_reason=None if own.reuse else "bidirectional_kv_xfer is off",
