@@ -154,6 +154,14 @@ def test_what_cannot_run_here_is_refused_before_anything_starts(
     assert not (tmp_path / "logs").exists()
 
 
+def test_a_log_folder_that_cannot_be_made_is_named(fake_vllm: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file, not a folder")
+    up = Up(fake_vllm, tmp_path)
+    assert up.wait_ended() == 1
+    assert str(tmp_path / "logs") in up.text()
+    assert "Traceback" not in up.text()
+
+
 def test_print_starts_and_builds_nothing(fake_vllm: dict[str, str], tmp_path: Path) -> None:
     up = Up({**fake_vllm, "ANTIPHON_ENGINE_KEY": "s3cret"}, tmp_path, "--print")
     assert up.wait_ended() == 0

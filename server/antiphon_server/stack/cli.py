@@ -96,7 +96,6 @@ def _run(settings: StackSettings) -> None:
 
     from antiphon_server.stack.addresses import addresses
     from antiphon_server.stack.models import ModelError
-    from antiphon_server.stack.ports import PortError
     from antiphon_server.stack.progress import LineProgress, LiveProgress
     from antiphon_server.stack.stack import Stack, StackError
     from antiphon_server.stack.validate import ValidationError
@@ -110,7 +109,7 @@ def _run(settings: StackSettings) -> None:
                 stack.start()
             console.print(addresses(stack))
             stack.watch()
-    except (StackError, ModelError, PortError, ValidationError) as error:
+    except (StackError, ModelError, OSError, ValidationError) as error:  # PortError is an OSError
         stack.stop()
         _fail(str(error))
     except KeyboardInterrupt:
