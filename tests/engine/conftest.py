@@ -13,7 +13,7 @@ from rig.answers import client_of
 from rig.fleet import CACHED, UNCACHED, Pair, fleet
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Pair]]:
     """All engines of the run. ``ANTIPHON_TEST_LOGS`` keeps their logs in a folder of your choice."""
     logs = os.environ.get("ANTIPHON_TEST_LOGS")
@@ -21,7 +21,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Pai
         yield running
 
 
-@pytest.fixture(scope="package", params=[CACHED, UNCACHED])
+@pytest.fixture(scope="session", params=[CACHED, UNCACHED])
 def pair(request: pytest.FixtureRequest, pairs: Mapping[str, Pair]) -> Pair:
     """Prefill with its prefix cache on, then off."""
     return pairs[request.param]
