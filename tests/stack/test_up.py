@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -30,7 +31,13 @@ class Up:
         command += ["--log-dir", str(folder / "logs"), "--port", "18000"]
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
-                command, env=environ, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+                command,
+                env=environ,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # Tests that run in a shell's background inherit an ignored SIGINT, and so would it.
+                preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
         self.members: list[int] = []
 
