@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import vllm
@@ -230,7 +229,7 @@ class AntiphonConnector(NixlConnector):
         if not self._unchecked:
             # Look-ahead blocks of speculative decoding would shift the reader's pairing of blocks.
             blocks = -(-tokens // hashing.block_size)
-            params["remote_block_ids"] = tuple(_head(g, blocks) for g in params["remote_block_ids"])
+            params["remote_block_ids"] = tuple(list(g[:blocks]) for g in params["remote_block_ids"])
         return kept, sealed(params, seal)
 
     # --- worker side ---
@@ -245,10 +244,6 @@ class AntiphonConnector(NixlConnector):
         if self._reads_expire:
             reads.distrust_late(self.connector_worker)
         return super().get_transfer_results(finished_req_ids)
-
-
-def _head(group: Sequence[int], blocks: int) -> list[int]:
-    return list(group[:blocks])
 
 
 __all__ = ["AntiphonConnector"]

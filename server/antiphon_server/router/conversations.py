@@ -64,9 +64,11 @@ class Conversations:
         """Remove and return the least recent frontiers of a worker that holds more for resting conversations
         than it may: turns in flight need the rest."""
         budget = self._leases.budget(worker)
-        if budget is None or await self._store.tokens(worker) <= budget:
+        if budget is None:
             return []
         excess = await self._store.tokens(worker) - budget
+        if excess <= 0:
+            return []
         victims: set[str] = set()
         for frontier in await self._store.all():
             if frontier.worker == worker and excess > 0:
