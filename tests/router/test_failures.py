@@ -223,7 +223,7 @@ async def test_restarted_decode_engine_loses_its_frontiers(
     history = await second_turn(rig, opening)
     rig.decode[0].restart()
     await rig.state.workers.probe(rig.state.workers.decode[0])
-    assert len(await rig.state.store.all()) == 0
+    assert len(await rig.state.store.held()) == 0
     assert (await rig.ask(history, conversation="c")).path == "cold"
     await settled(lambda: len(rig.decode[0].pinned) == 1)
 

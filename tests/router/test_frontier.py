@@ -10,7 +10,7 @@ from antiphon_server.router.identity import Key
 
 
 def frontier(conversation: str, lease: str = "lease", salt: str = "") -> Frontier:
-    return Frontier(Key("t", "m", salt, conversation), {}, lease, "http://d", "e", 1, 60.0, 0.0)
+    return Frontier(Key("t", "m", salt, conversation), b"{}", lease, "http://d", "e", 1, 60.0, 0.0)
 
 
 async def test_frontier_is_handed_out_once() -> None:
@@ -54,5 +54,7 @@ async def test_conversation_is_found_over_salts() -> None:
         await store.record(f)
     assert len(await store.of("t", "c")) == 2
     assert await store.of("other", "c") == []
-    assert len(await store.drop(lambda f: f.key.conversation == "c")) == 2
+    found = await store.of("t", "c")
+    assert await store.remove(found) == found
+    assert await store.remove(found) == []
     assert len(store) == 1

@@ -49,7 +49,7 @@ async def test_turn_that_ends_after_the_close_keeps_nothing(
     assert (await rig.client.delete("/v1/conversations/c")).status_code == 204
     await turn
     await settled(lambda: rig.decode[0].pinned_blocks == 0)
-    assert await rig.state.store.all() == []
+    assert await rig.state.store.held() == []
 
 
 async def test_final_turn_keeps_nothing(start: Any, settled: Any, opening: list[Message]) -> None:
@@ -92,7 +92,7 @@ async def test_resting_conversations_leave_a_decode_engine_room_to_serve(
     first = [await rig.ask(opening, conversation=f"c{n}") for n in range(12)]
     half = rig.decode[0].settings.capacity // 2
     await settled(lambda: 0 < rig.decode[0].pinned_blocks <= half)
-    kept = {frontier.key.conversation for frontier in await rig.state.store.all()}
+    kept = {frontier.key.conversation for frontier in await rig.state.store.held()}
     assert kept
     assert kept == {f"c{n}" for n in range(12 - len(kept), 12)}
     newest = await rig.ask([*opening, first[11].message, FOLLOW], conversation="c11")
@@ -108,7 +108,7 @@ async def test_least_recent_conversations_are_evicted_and_released(
     for index in range(7):
         await rig.ask(opening, conversation=f"c{index}")
     await settled(lambda: len(rig.decode[0].pinned) == 3)
-    kept = [frontier.key.conversation for frontier in await rig.state.store.all()]
+    kept = [frontier.key.conversation for frontier in await rig.state.store.held()]
     assert kept == ["c4", "c5", "c6"]
     again = await rig.ask(opening, conversation="c0")
     assert again.path == "cold"
@@ -188,12 +188,12 @@ async def test_failed_renewal_keeps_the_frontier_until_its_deadline(
 async def test_renewal_does_not_bring_back_a_taken_frontier(start: Any, opening: list[Message]) -> None:
     rig = await start()
     await rig.ask(opening, conversation="c")
-    (kept,) = await rig.state.store.all()
+    (kept,) = await rig.state.store.held()
     renewing = asyncio.create_task(rig.state.leases.renew())
     await asyncio.sleep(0)
     assert await rig.state.store.take(kept.key) is not None
     await renewing
-    assert await rig.state.store.all() == []
+    assert await rig.state.store.held() == []
 
 
 async def test_shutdown_releases_everything(start: Any, settled: Any, opening: list[Message]) -> None:
@@ -214,7 +214,7 @@ async def test_frontier_is_recorded_before_the_client_sees_the_end(
 
     async def spy(reply: Reply, data: bytes, *, last: bool = False) -> None:
         if b"[DONE]" in data or (last and not stream):
-            kept_at_end.append(len(await rig.state.store.all()))
+            kept_at_end.append(len(await rig.state.store.held()))
         await write(reply, data, last=last)
 
     monkeypatch.setattr(Reply, "write", spy)

@@ -12,7 +12,7 @@ from antiphon_server.router.identity import Key
 from antiphon_server.router.plan import EngineState, Path, Plan, Reason, outcome, plan
 
 FRONTIER = Frontier(
-    Key("", "m", "", "c"), {}, "lease", "http://d", "epoch", 100, deadline=160.0, idle_since=100.0
+    Key("", "m", "", "c"), b"{}", "lease", "http://d", "epoch", 100, deadline=160.0, idle_since=100.0
 )
 UP = EngineState(healthy=True, epoch="epoch", stock=False, reuse=True)
 STOCK = EngineState(healthy=True, epoch=None, stock=True, reuse=False)

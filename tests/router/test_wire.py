@@ -236,7 +236,7 @@ async def test_stock_engines_are_served_as_plain_pd(
         answer = await rig.ask(history, conversation="c", stream=stream)
         assert (answer.path, answer.reason) == ("cold", "stock")
         history = [*history, answer.message, FOLLOW]
-    assert await rig.state.store.all() == []
+    assert await rig.state.store.held() == []
     for worker in rig.state.workers:
         await rig.state.workers.probe(worker)
     assert [record.message for record in caplog.records].count("engine.stock") == len(roles)

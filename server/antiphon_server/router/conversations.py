@@ -55,7 +55,7 @@ class Conversations:
         """The turn's KV becomes the conversation's frontier; what it displaces is released."""
         displaced = await self._store.record(frontier)
         if visit.closed:
-            displaced += await self._store.drop(lambda f: f is frontier)
+            displaced += await self._store.remove([frontier])
         displaced += await self._over_budget(frontier.worker)
         for old in displaced:
             self._leases.release_frontier(old)
@@ -69,21 +69,19 @@ class Conversations:
         excess = await self._store.tokens(worker) - budget
         if excess <= 0:
             return []
-        victims: set[str] = set()
-        for frontier in await self._store.all():
+        victims = []
+        for frontier in await self._store.held():
             if frontier.worker == worker and excess > 0:
-                victims.add(frontier.lease)
+                victims.append(frontier)
                 excess -= frontier.tokens
-        return await self._store.drop(lambda f: f.worker == worker and f.lease in victims)
+        return await self._store.remove(victims)
 
     async def close(self, tenant: str, conversation: str) -> bool:
         """End a conversation of any model and salt: release its KV now. False if it is unknown."""
         visits = self._visits.get((tenant, conversation), set())
         for visit in visits:
             visit.closed = True
-        dropped = await self._store.drop(
-            lambda f: (f.key.tenant, f.key.conversation) == (tenant, conversation)
-        )
+        dropped = await self._store.remove(await self._store.of(tenant, conversation))
         for frontier in dropped:
             self._leases.release_frontier(frontier)
         known = bool(visits or dropped) or self._placement.knows(tenant, conversation)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import logging
-import operator
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -105,7 +103,7 @@ class Leases:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
-        for frontier in await self._store.drop(lambda _: True):
+        for frontier in await self._store.remove(await self._store.held()):
             self.release_frontier(frontier)
         await self.flush()
 
@@ -118,10 +116,11 @@ class Leases:
     async def renew(self) -> None:
         """One round: give up the idle, renew the rest."""
         now = self._clock()
-        for frontier in await self._store.drop(lambda f: now - f.idle_since > self._keep):
+        idle = [f for f in await self._store.held() if now - f.idle_since > self._keep]
+        for frontier in await self._store.remove(idle):
             self.release_frontier(frontier)
         held: dict[Worker, list[Frontier]] = {}
-        for frontier in await self._store.all():
+        for frontier in await self._store.held():
             worker = self._workers.find(frontier.worker)
             if worker is not None and worker.healthy and worker.epoch == frontier.epoch:
                 held.setdefault(worker, []).append(frontier)
@@ -141,13 +140,10 @@ class Leases:
             deadline = reply.leases.get(frontier.lease, "unknown")
             if deadline == "unknown":
                 self._metrics.leases.labels("unknown").inc()
-                await self._store.drop(functools.partial(operator.is_, frontier))
+                await self._store.remove([frontier])
                 continue
             self._metrics.leases.labels("renewed").inc()
-            # Prefill declines a pull shortly before the deadline it reads in the handle, so the new one
-            # goes in.
-            handle = {**frontier.handle, "remote_blocks_expiry_time": deadline}
-            renewed = dataclasses.replace(frontier, handle=handle, deadline=asked + ttl)
+            renewed = dataclasses.replace(frontier, expiry=deadline, deadline=asked + ttl)
             await self._store.renewed(frontier, renewed)
 
     async def _renew_for_ever(self) -> None:

@@ -73,7 +73,7 @@ class Prefill:
         the middle of a transfer, https://github.com/vllm-project/vllm/issues/46240), so it runs apart from
         its client."""
         limit = self._state.settings.prefill_timeout
-        body = prefill_body(request.ask, frontier.handle)
+        body = prefill_body(request.ask, frontier.params())
         self._state.metrics.handles.labels("burned").inc()
         leg = asyncio.create_task(self._leg(request, worker, body, first=2 * limit, repeat=False))
         try:

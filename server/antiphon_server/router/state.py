@@ -66,6 +66,7 @@ class State:
 
     async def start(self) -> None:
         """Learn about the engines; begin to probe and to renew."""
+        await self.store.start()
         await self.workers.start()
         await self.leases.start()
 
@@ -77,6 +78,7 @@ class State:
             task.cancel()
         await self.workers.stop()
         await self.leases.stop()
+        await self.store.stop()
         await self.upstream.close()
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -86,4 +88,5 @@ class State:
         task.add_done_callback(self._background.discard)
 
     async def _forget_old_life(self, worker: Worker) -> None:
-        await self.store.drop(lambda f: f.worker == worker.url and f.epoch != worker.epoch)
+        held = await self.store.held()
+        await self.store.remove([f for f in held if f.worker == worker.url and f.epoch != worker.epoch])

@@ -104,7 +104,7 @@ class Probes:
     async def metrics(self, request: Request) -> Response:
         """Prometheus text."""
         metrics = self._state.metrics
-        metrics.frontiers.set(len(await self._state.store.all()))
+        metrics.frontiers.set(len(await self._state.store.held()))
         for worker in self._state.workers:
             metrics.healthy.labels(worker.role, worker.url).set(worker.healthy)
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
+
 from antiphon_server.protocol import Handle, seal_of
 from antiphon_server.router.conversations import Visit
 from antiphon_server.router.decode import Decode
@@ -194,7 +196,8 @@ class Turns:
             return
         now = state.clock()
         deadline = now + state.leases.granted(decode)
-        frontier = Frontier(visit.key, handle, lease, decode.url, epoch, seal.tokens, deadline, now)
+        encoded = msgspec.json.encode(handle)
+        frontier = Frontier(visit.key, encoded, lease, decode.url, epoch, seal.tokens, deadline, now)
         await state.conversations.record(visit, frontier)
         prefill_url = prefilled.worker.url if prefilled is not None else None
         state.placement.remember(visit.key, Place(prefill_url, decode.url))

@@ -1,0 +1,57 @@
+"""How much of a prompt is new: a comparison of the request's bytes with those of the last turn.
+
+An estimate for planning only. Whether KV belongs to a prompt is decided by token hashes in the engines.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+_HISTORY = ("messages", "prompt", "input")
+_FRAME = ("tools", "system", "instructions", "chat_template", "chat_template_kwargs", "documents")
+"""Fields that templates put before the history."""
+
+
+class Extent(msgspec.Struct, frozen=True, array_like=True):
+    """A prompt's history without its last bracket or quote. ``size``: bytes. ``checksum``: of them.
+    ``frame``: checksum of what stands before it."""
+
+    size: int
+    checksum: int
+    frame: int
+
+
+def extent_of(body: Mapping[str, bytes | msgspec.Raw]) -> Extent | None:
+    """The extent of a request; None if it has no history."""
+    history = _history(body)
+    return None if history is None else Extent(len(history), zlib.crc32(history), _frame(body))
+
+
+def grown(before: Extent, body: Mapping[str, bytes | msgspec.Raw]) -> int | None:
+    """Bytes that were appended since ``before``; None if anything before them has changed."""
+    history = _history(body)
+    if history is None or len(history) < before.size or _frame(body) != before.frame:
+        return None
+    if zlib.crc32(history[: before.size]) != before.checksum:
+        return None
+    return len(history) - before.size
+
+
+def _history(body: Mapping[str, bytes | msgspec.Raw]) -> memoryview | None:
+    raw = next((body[name] for name in _HISTORY if name in body), None)
+    if raw is None:
+        return None
+    data = bytes(raw)
+    end = len(data.rstrip()) - 1
+    return memoryview(data)[: len(data[:end].rstrip())]
+
+
+def _frame(body: Mapping[str, bytes | msgspec.Raw]) -> int:
+    checksum = 0
+    for name in _FRAME:
+        if name in body:
+            checksum = zlib.crc32(bytes(body[name]), zlib.crc32(name.encode(), checksum))
+    return checksum
