@@ -9,12 +9,16 @@ the router, which forwards every key. Antiphon adds one key, :data:`HANDLE_KEY`,
 **Stream.** A request with the header :data:`PROTOCOL_HEADER` gets its handle on a stream too, as one SSE
 event ``data: {"object": "antiphon.handle", "kv_transfer_params": {...}}`` right before ``data: [DONE]``.
 Requests without that header see an engine that behaves like stock vLLM.
+
+**Prompt.** Replies to such requests say in :data:`PROMPT_HEADER` how long the prompt was and how much of it
+was not computed: ``tokens=<n>; cached=<m>``. On a stream the head waits for the first output, which knows.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
@@ -23,6 +27,7 @@ import msgspec
 
 PROTOCOL = 1
 PROTOCOL_HEADER = "X-Antiphon-Protocol"
+PROMPT_HEADER = "X-Antiphon-Prompt"
 HANDLE_KEY = "antiphon"
 HANDLE_OBJECT = "antiphon.handle"
 INFO_PATH = "/antiphon/info"
@@ -30,6 +35,8 @@ LEASES_PATH = "/antiphon/leases"
 
 DIGEST_BYTES = 8
 """Bytes kept of each block's chained hash. A digest covers its block and all before it."""
+
+_PROMPT = re.compile(r"tokens=(\d{1,9}); cached=(\d{1,9})")
 
 Handle = dict[str, Any]
 """``kv_transfer_params`` as an engine returned them."""
@@ -116,7 +123,8 @@ class LeaseLimits(msgspec.Struct, frozen=True):
 
 class Info(msgspec.Struct, frozen=True):
     """Answer of ``GET /antiphon/info``. ``epoch`` changes with every start of the engine. ``capacity``:
-    tokens of KV that the engine holds at most, 0 if unknown."""
+    tokens of KV that the engine holds at most, 0 if unknown. ``prefix_caching``: it finds the KV of a prompt's
+    beginning in its own memory."""
 
     protocol: int
     engine_id: str
@@ -134,6 +142,24 @@ class Info(msgspec.Struct, frozen=True):
     leases: LeaseLimits
     reuse: bool
     reuse_reason: str | None = None
+    prefix_caching: bool = False
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A prompt's length, and how much of it the engine found in its cache or fetched, in tokens."""
+
+    tokens: int
+    cached: int
+
+    def header(self) -> str:
+        """Value of :data:`PROMPT_HEADER`."""
+        return f"tokens={self.tokens}; cached={self.cached}"
+
+
+def read_prompt(value: str | None) -> Prompt | None:
+    """Inverse of :meth:`Prompt.header`; None where it is missing or malformed."""
+    found = _PROMPT.fullmatch(value) if value is not None else None
+    return Prompt(int(found[1]), int(found[2])) if found is not None else None
 
 
 def pack_chain(digests: Iterable[bytes]) -> str:

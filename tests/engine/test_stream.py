@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.engine.stream import end_mark, event, watch, with_handle
+from antiphon_server.engine.stream import end_mark, event, watch, with_notes
 
 HANDLE = {"remote_request_id": "r"}
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
@@ -18,26 +18,33 @@ class Client:
     """Stands for vLLM's engine client."""
 
     async def generate(self, handle: dict[str, Any] | None) -> AsyncIterator[Any]:
-        yield SimpleNamespace(kv_transfer_params=None)
-        yield SimpleNamespace(kv_transfer_params=handle)
+        yield SimpleNamespace(kv_transfer_params=None, prompt_token_ids=[1, 2, 3], num_cached_tokens=2)
+        yield SimpleNamespace(kv_transfer_params=handle, prompt_token_ids=None, num_cached_tokens=None)
 
 
-async def streamed(*bodies: bytes, handle: dict[str, Any] | None = None, start: Any = START) -> bytes:
+async def sent(
+    *bodies: bytes, handle: dict[str, Any] | None = None, start: Any = START
+) -> list[dict[str, Any]]:
     """What leaves when the engine finishes with ``handle`` and the API server sends ``bodies``."""
-    sent: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
+        messages.append(message)
 
     client: Any = Client()
     watch(client)
-    sending = with_handle(send)
+    sending = with_notes(send)
     async for _ in client.generate(handle):
         pass
     await sending(start)
     for body in bodies:
         await sending({"type": "http.response.body", "body": body, "more_body": True})
-    return b"".join(message.get("body", b"") for message in sent)
+    return messages
+
+
+async def streamed(*bodies: bytes, handle: dict[str, Any] | None = None, start: Any = START) -> bytes:
+    """The bytes of it."""
+    return b"".join(message.get("body", b"") for message in await sent(*bodies, handle=handle, start=start))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,24 @@ async def test_answer_that_quotes_the_mark_is_left_whole() -> None:
 
 async def test_nothing_is_added_without_a_handle() -> None:
     assert await streamed(b"data: [DONE]\n\n") == b"data: [DONE]\n\n"
+
+
+async def test_head_waits_for_the_prompts_figures() -> None:
+    assert await sent() == []
+    head, _ = await sent(b"data: {}\n\n")
+    assert (b"x-antiphon-prompt", b"tokens=3; cached=2") in head["headers"]
+
+
+async def test_head_without_an_output_is_left_alone() -> None:
+    messages: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+
+    sending = with_notes(send)
+    await sending(START)
+    await sending({"type": "http.response.body", "body": b"", "more_body": False})
+    assert messages[0] == START
 
 
 async def test_whole_replies_are_left_alone() -> None:

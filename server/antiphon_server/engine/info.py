@@ -65,6 +65,7 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
         ),
         reuse=facts["reuse_reason"] is None,
         reuse_reason=facts["reuse_reason"],
+        prefix_caching=bool(config.cache_config.enable_prefix_caching),
     )
 
 

@@ -37,7 +37,7 @@ class AntiphonMiddleware:
         else:
             if any(name == _HEADER for name, _ in scope["headers"]):
                 stream.watch(scope["app"].state.engine_client)
-                send = stream.with_handle(send)
+                send = stream.with_notes(send)
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, Any]:

@@ -1,7 +1,9 @@
-"""The handle on streams: stock vLLM 0.31..0.32 computes it but sends it only in whole replies.
+"""The handle on streams: stock vLLM 0.31..0.32 computes it but sends it only in whole replies. And the prompt's
+length and cached part, which stock vLLM tells at a stream's end if at all.
 
-``engine_client.generate`` yields it on the last output. A wrapper notes it for the HTTP request that the
-output belongs to (context variable), and the sender below adds one SSE event before the stream's end mark.
+``engine_client.generate`` yields the prompt's figures on the first output and the handle on the last. A wrapper
+notes them for the HTTP request that the output belongs to (context variable). The sender below holds the head
+of a reply until its first bytes, adds a header, and adds one SSE event before the stream's end mark.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon_server.protocol import HANDLE_OBJECT
+from antiphon_server.protocol import HANDLE_OBJECT, PROMPT_HEADER, Prompt
 
 Send = Callable[[dict[str, Any]], Any]
 
@@ -23,7 +25,7 @@ _noted: ContextVar[dict[str, Any] | None] = ContextVar("antiphon_handle", defaul
 
 
 def watch(engine_client: Any) -> None:
-    """Wrap ``engine_client.generate``, once, so that it notes handles for :func:`with_handle`."""
+    """Wrap ``engine_client.generate``, once, so that it notes handles for :func:`with_notes`."""
     if getattr(engine_client, "_antiphon_watched", False):
         return
     generate = engine_client.generate
@@ -31,8 +33,12 @@ def watch(engine_client: Any) -> None:
     async def noting(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         note = _noted.get()
         async for output in generate(*args, **kwargs):
-            if note is not None and output.kv_transfer_params:
-                note["handle"] = output.kv_transfer_params
+            if note is not None:
+                if "prompt" not in note:
+                    tokens = len(output.prompt_token_ids or ())
+                    note["prompt"] = Prompt(tokens, output.num_cached_tokens or 0)
+                if output.kv_transfer_params:
+                    note["handle"] = output.kv_transfer_params
             yield output
 
     engine_client.generate = noting
@@ -53,20 +59,26 @@ def event(handle: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode({"object": HANDLE_OBJECT, "kv_transfer_params": handle}) + b"\n\n"
 
 
-def with_handle(send: Send) -> Send:
-    """A ``send`` for one HTTP response: puts the handle event before the stream's end mark."""
+def with_notes(send: Send) -> Send:
+    """A ``send`` for one HTTP response: adds the prompt's header, and the handle before a stream's end mark."""
     note: dict[str, Any] = {}
     _noted.set(note)
     streams = False
+    head: dict[str, Any] | None = None
 
     async def sending(message: dict[str, Any]) -> None:
-        nonlocal streams
+        nonlocal streams, head
         if message["type"] == "http.response.start":
             streams = any(
                 name.lower() == b"content-type" and value.startswith(b"text/event-stream")
                 for name, value in message.get("headers", [])
             )
-        elif streams and "handle" in note:
+            head = message
+            return
+        if head is not None:
+            start, head = head, None
+            await send(_with_prompt(start, note.get("prompt")))
+        if streams and "handle" in note:
             body = message.get("body", b"")
             at = end_mark(body)
             if at is not None:
@@ -74,3 +86,10 @@ def with_handle(send: Send) -> Send:
         await send(message)
 
     return sending
+
+
+def _with_prompt(start: dict[str, Any], prompt: Prompt | None) -> dict[str, Any]:
+    if prompt is None:
+        return start
+    field = (PROMPT_HEADER.lower().encode("ascii"), prompt.header().encode("ascii"))
+    return {**start, "headers": [*start.get("headers", []), field]}

@@ -1,0 +1,83 @@
+"""Expected TTFT of a turn on each path, from what is known of its conversation and of the engines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from antiphon_server.router.extent import grown
+from antiphon_server.router.frontier import Frontier
+from antiphon_server.router.plan import Expected
+from antiphon_server.router.rates import Rates, Work
+
+_TOKENS_PER_BYTE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A turn's prompt, in tokens, estimated. ``held``: decode has their KV. ``new``: the rest. ``known``: the
+    request extends the last one; otherwise half of what is held is taken to be still of use."""
+
+    held: int
+    new: int
+    known: bool
+
+    @property
+    def total(self) -> int:
+        """Length of the prompt."""
+        return self.held + self.new
+
+
+def growth(frontier: Frontier, body: Mapping[str, bytes | msgspec.Raw]) -> Growth:
+    """Compare a request with the conversation's last turn."""
+    before = frontier.extent
+    if before is None or not before.size:
+        return Growth(frontier.tokens // 2, frontier.tokens - frontier.tokens // 2, known=False)
+    per_byte = frontier.prompt_tokens / before.size if frontier.prompt_tokens else _TOKENS_PER_BYTE
+    appended = grown(before, body)
+    if appended is None:
+        return Growth(frontier.tokens // 2, frontier.tokens - frontier.tokens // 2, known=False)
+    # The last answer is among what was appended, and decode holds its KV.
+    answer = max(0, frontier.tokens - frontier.prompt_tokens) if frontier.prompt_tokens else 0
+    return Growth(frontier.tokens, max(1, round(appended * per_byte) - answer), known=True)
+
+
+def forecast(
+    turn: Growth,
+    rates: Rates,
+    *,
+    prefill: str,
+    decode: str,
+    same_prefill: bool,
+    streams: int,
+    room: float,
+) -> Expected:
+    """Expected TTFT of the paths.
+
+    ``prefill``, ``decode``: names of the engines. ``same_prefill``: that one served the last turn, so its own
+    cache may hold much of it. ``streams``: others that decode there. ``room``: seconds of decode's time that
+    appends may take now.
+    """
+    local = round(turn.held * rates.local_share(prefill, same=same_prefill))
+    ahead = rates.ahead(prefill)
+    hand_over = rates.handed_over(decode, Work(0, turn.total, pulled=turn.total, streams=streams))
+    cold = rates.prefill(prefill, Work(turn.total - local, turn.total, ahead=ahead))
+    reuse = rates.prefill(prefill, Work(turn.new, turn.total, pulled=turn.held - local, ahead=ahead))
+    straight = Work(turn.new, turn.total, ahead=rates.ahead(decode), streams=streams)
+    append = rates.append(decode, straight)
+    if append is None:  # the same model on, most likely, the same hardware
+        append = rates.prefill(prefill, straight)
+    return Expected(
+        cold=_sum(cold, hand_over),
+        reuse=_sum(reuse, hand_over),
+        append=append,
+        known=turn.known,
+        room=not streams or append is None or append <= room,
+    )
+
+
+def _sum(leg: float | None, hand_over: float | None) -> float | None:
+    """An unknown hand-over counts as nothing: that favours no path against cold."""
+    return None if leg is None else leg + (hand_over or 0.0)
