@@ -28,8 +28,8 @@ def free_port() -> int:
 
 async def test_command_serves_and_releases_on_sigterm(settled: Any) -> None:
     cluster = SimulatedCluster()
-    prefill = SimulatedEngine(Settings(role="prefill", threshold=0, api_key="secret"), cluster=cluster)
-    decode = SimulatedEngine(Settings(role="decode", api_key="secret"), cluster=cluster)
+    prefill = SimulatedEngine(Settings(role="prefill", threshold=0, api_key="hush-hush"), cluster=cluster)
+    decode = SimulatedEngine(Settings(role="decode", api_key="hush-hush"), cluster=cluster)
     port = free_port()
     async with (
         serve(prefill) as p,
@@ -39,7 +39,7 @@ async def test_command_serves_and_releases_on_sigterm(settled: Any) -> None:
         command = [sys.executable, "-c", "from antiphon_server.cli import main; main()", "router"]
         command += ["--port", str(port), "--prefill", p, "--decode", d]
         process = subprocess.Popen(  # noqa: ASYNC220
-            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={"ANTIPHON_ENGINE_KEY": "secret"}
+            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={"ANTIPHON_ENGINE_KEY": "hush-hush"}
         )
         try:
             for _ in range(1000):
@@ -65,7 +65,7 @@ async def test_command_serves_and_releases_on_sigterm(settled: Any) -> None:
             _, errors = process.communicate()
     lines = [json.loads(line) for line in errors.decode().splitlines()]
     assert {"engine.up"} <= {line["event"] for line in lines}
-    assert b"secret" not in errors
+    assert b"hush-hush" not in errors
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_command_says_what_is_wrong(arguments: list[str], complaint: str) -> Non
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_PREFILL", '["http://p:1/"]')
-    monkeypatch.setenv("ANTIPHON_ENGINE_KEY", "secret")
+    monkeypatch.setenv("ANTIPHON_ENGINE_KEY", "hush-hush")
     settings = RouterSettings(decode=["http://d:1"])
     assert settings.prefill == ["http://p:1"]
-    assert "secret" not in repr(settings)
+    assert "hush-hush" not in repr(settings)
 
 
 def test_an_engine_is_named_once() -> None:

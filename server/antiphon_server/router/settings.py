@@ -1,28 +1,33 @@
-"""What the router can be told. Environment variables carry the prefix ``ANTIPHON_``; lists are JSON."""
+"""What the router can be told. Seconds, bytes and counts, unless a field says otherwise.
+
+A group of fields is a class; its docstring is the heading that flags and the guide show it under. Each field
+is a flag (``--renew-interval``), an environment variable (``ANTIPHON_RENEW_INTERVAL``) and a key of the
+configuration file (``renew_interval``), made from its type, default and ``description``.
+"""
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from antiphon_server.router.upstream import Origin
 
 
-class RouterSettings(BaseSettings):
-    """Seconds, bytes and counts, unless a field says otherwise."""
-
-    model_config = SettingsConfigDict(env_prefix="ANTIPHON_", extra="ignore", frozen=True)
+class Engines(BaseModel):
+    """Engines"""
 
     prefill: list[str] = Field(default_factory=list, description="URLs of prefill engines")
     decode: list[str] = Field(default_factory=list, description="URLs of decode engines")
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=0, le=65535)
     engine_key: SecretStr | None = Field(
         default=None, description="bearer key of the engines; never the client's"
     )
-    reuse: bool = Field(default=True, description="off: plain P/D, nothing is kept")
-
-    connect_timeout: float = Field(default=5.0, gt=0)
+    connect_timeout: float = Field(default=5.0, gt=0, description="to open a connection to an engine")
     prefill_timeout: float = Field(
         default=600.0, gt=0, description="head of a prefill leg's reply; prefill is done then"
     )
@@ -34,12 +39,41 @@ class RouterSettings(BaseSettings):
     keep_alive: float = Field(
         default=3.0, gt=0, description="idle life of a connection to an engine (vLLM closes at 5 s)"
     )
-    probe_interval: float = Field(default=5.0, gt=0)
-    probe_timeout: float = Field(default=5.0, gt=0)
-    shutdown_grace: float = Field(
-        default=30.0, ge=0, description="for turns in flight when the router is stopped"
+    probe_interval: float = Field(default=5.0, gt=0, description="between two probes of an engine")
+    probe_timeout: float = Field(default=5.0, gt=0, description="for an engine's answer to a probe")
+
+
+class Discovery(BaseModel):
+    """Discovery in Kubernetes"""
+
+    discover_prefill: str | None = Field(
+        default=None, description="label selector of the prefill engines' EndpointSlices"
+    )
+    discover_decode: str | None = Field(
+        default=None, description="label selector of the decode engines' EndpointSlices"
+    )
+    discover_namespace: str | None = Field(
+        default=None, description="namespace of the slices; the router's own unless given"
+    )
+    discover_port: str | None = Field(
+        default=None, description="name or number of the engines' port; the slice's only one unless given"
+    )
+    discover_scheme: Literal["http", "https"] = Field(
+        default="http", description="how discovered engines are spoken to"
+    )
+    discover_api: str | None = Field(
+        default=None, description="URL of the API server; the cluster's own unless given"
+    )
+    discover_account: Path = Field(
+        default=Path("/var/run/secrets/kubernetes.io/serviceaccount"),
+        description="folder with the service account's token, ca.crt and namespace",
     )
 
+
+class Keeping(BaseModel):
+    """Kept KV"""
+
+    reuse: bool = Field(default=True, description="off: plain P/D, nothing is kept")
     conversations: int = Field(
         default=10_000, ge=1, description="conversations kept; the least recent is released"
     )
@@ -50,13 +84,88 @@ class RouterSettings(BaseSettings):
     lease_ttl: float = Field(
         default=60.0, gt=0, description="asked for at each renewal; the engine may grant less"
     )
-    renew_interval: float = Field(default=15.0, gt=0)
+    renew_interval: float = Field(default=15.0, gt=0, description="between two renewals of a lease")
     lease_margin: float = Field(
         default=8.0, ge=0, description="a handle with less life left is not sent; prefill needs 5 s"
     )
 
-    max_body: int = Field(default=64 * 1024 * 1024, gt=0)
-    max_reply: int = Field(default=256 * 1024 * 1024, gt=0)
+
+class Limits(BaseModel):
+    """Limits"""
+
+    keys_file: Path | None = Field(
+        default=None, description="YAML list of tenants, the hashes of their API keys and their limits"
+    )
+    api_keys: SecretStr | None = Field(
+        default=None, description="tenant=key,tenant2=key2: API keys without a file; hashed when read"
+    )
+    metrics_key: SecretStr | None = Field(
+        default=None, description="bearer key that /metrics asks for; without it /metrics is open"
+    )
+    trust_forwarded_tenant: bool = Field(
+        default=False,
+        description="take the tenant from X-Antiphon-Tenant: only behind a gateway that sets or removes it",
+    )
+    tenant_salt: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="a cache_salt of its own for each tenant; auto: when keys or a gateway name tenants",
+    )
+    salt_secret: SecretStr | None = Field(
+        default=None,
+        description="what salts are derived from; unset: the engine key. Set it, the same on all routers, "
+        "when tenants can reach the engines by another way",
+    )
+    max_turns: int = Field(
+        default=0, ge=0, description="turns served at once; 0: 1024 for each decode engine"
+    )
+    queue: int = Field(default=512, ge=0, description="turns that wait while max_turns are served; then 429")
+    queue_timeout: float = Field(default=30.0, ge=0, description="a turn's longest wait for its start")
+    tenant_turns: int = Field(
+        default=0, ge=0, description="turns of one tenant at once, unless the keys file says; 0: no limit"
+    )
+    tenant_metrics: bool = Field(
+        default=False, description="label turns in flight by tenant, for tenants that keys or a gateway name"
+    )
+
+    max_headers: int = Field(default=128, ge=1, description="headers of a request")
+    max_header_bytes: int = Field(default=65536, ge=1024, description="of all headers of a request together")
+    max_path: int = Field(default=8192, ge=64, description="bytes of a request's path and query")
+    head_timeout: float = Field(default=30.0, gt=0, description="for a request's headers to arrive")
+    body_timeout: float = Field(default=120.0, gt=0, description="for a request's body to arrive")
+    max_body: int = Field(default=64 * 1024 * 1024, gt=0, description="bytes of a client's request")
+    max_reply: int = Field(
+        default=256 * 1024 * 1024, gt=0, description="bytes of an engine's reply that is read whole"
+    )
+
+
+class Serving(BaseModel):
+    """Serving"""
+
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0: any free one")
+    tls_cert: Path | None = Field(default=None, description="certificate chain (PEM); TLS is off without")
+    tls_key: Path | None = Field(default=None, description="private key of the certificate (PEM)")
+    admin_key: SecretStr | None = Field(default=None, description="bearer key of /admin; off without")
+    shutdown_grace: float = Field(
+        default=30.0, ge=0, description="for turns in flight when the router is stopped"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least level that is logged"
+    )
+
+
+class RouterSettings(Engines, Discovery, Keeping, Limits, Serving, BaseSettings):
+    """All groups. Also reads the environment; ``config.load`` reads a file too and explains every fault."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="ANTIPHON_", extra="ignore", frozen=True, env_ignore_empty=True, enable_decoding=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _words(cls, value: Any, info: Any) -> Any:
+        """A list or mapping given as one text: JSON, or items with commas between."""
+        return split(value, cls.model_fields[info.field_name]) if isinstance(value, str) else value
 
     @field_validator("prefill", "decode")
     @classmethod
@@ -75,3 +184,19 @@ class RouterSettings(BaseSettings):
                 f"below lease_ttl {self.lease_ttl:g}, or leases end between two renewals"
             )
         return self
+
+
+def split(text: str, field: FieldInfo) -> Any:
+    """A text as the field wants it; other texts stay as they are, for pydantic to judge."""
+    annotations = [field.annotation]
+    if get_origin(field.annotation) in {Union, types.UnionType}:
+        annotations = list(get_args(field.annotation))
+    kinds = {get_origin(annotation) or annotation for annotation in annotations}
+    if not kinds & {list, tuple, set, frozenset, dict} or str in kinds:
+        return text
+    if text.lstrip().startswith(("[", "{")):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"begins like JSON but is not: {error}") from None
+    return text if dict in kinds else [item for item in map(str.strip, text.split(",")) if item]
