@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon._stamp import IDENTITY_FIELDS, IDENTITY_HEADERS
-from antiphon_server.router.identity import Key, clean_id, identify, tenant_of
+from antiphon_server.router.identity import Key, clean_id, identify
 
 PLACES: list[tuple[str, str]] = [
     ("body", "conversation_id"),
@@ -27,7 +27,7 @@ PLACES: list[tuple[str, str]] = [
 def stamped(places: list[tuple[str, str]]) -> str | None:
     body: dict[str, Any] = {name: f"body {name}" for kind, name in places if kind == "body"}
     headers = {name: f"header {name}" for kind, name in places if kind == "header"}
-    key = identify(body, headers).key
+    key = identify(body, headers, "").key
     return key.conversation if key is not None else None
 
 
@@ -45,26 +45,19 @@ def test_sdk_knows_every_place_so_it_adds_no_second_answer() -> None:
 
 @pytest.mark.parametrize("name", ["user", "safety_identifier"])
 def test_a_person_is_not_a_conversation(name: str) -> None:
-    assert identify({name: "someone"}, {"x-request-id": "r", "traceparent": "t"}).key is None
+    assert identify({name: "someone"}, {"x-request-id": "r", "traceparent": "t"}, "").key is None
 
 
 def test_key_is_tenant_model_salt_and_conversation() -> None:
     body = {"conversation_id": "c", "model": "m", "cache_salt": "s"}
-    identity = identify(body, {"authorization": "Bearer k"})
-    assert identity.key == Key(tenant_of({"authorization": "Bearer k"}), "m", "s", "c")
-    assert "Bearer k" not in identity.tenant
-
-
-def test_tenants_differ_by_credential() -> None:
-    tenants = {tenant_of({}), tenant_of({"authorization": "Bearer a"}), tenant_of({"x-api-key": "Bearer b"})}
-    assert len(tenants) == 3
+    assert identify(body, {}, "t").key == Key("t", "m", "s", "c")
 
 
 def test_turn_parent_and_final_are_read() -> None:
     headers = {"x-turn-id": "t", "x-parent-session-id": "p", "x-session-final": "True"}
-    identity = identify({}, headers)
+    identity = identify({}, headers, "")
     assert (identity.turn, identity.parent, identity.final) == ("t", "p", True)
-    assert not identify({}, {"x-session-final": "false"}).final
+    assert not identify({}, {"x-session-final": "false"}, "").final
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=128))
@@ -84,4 +77,4 @@ def test_other_ids_are_hashed_to_hex(value: str) -> None:
 @pytest.mark.parametrize("value", ["", None, True, 1.5, [], {}])
 def test_what_is_no_id_is_skipped(value: object) -> None:
     assert clean_id(value) is None
-    assert identify({"conversation_id": value, "session_id": "s"}, {}).key == Key("", "", "", "s")
+    assert identify({"conversation_id": value, "session_id": "s"}, {}, "").key == Key("", "", "", "s")

@@ -48,7 +48,7 @@ def create_app(
         lifespan=lifespan,
         routes=[
             *(
-                Route(path, TurnEndpoint(turns, settings, surface), methods=["POST"])
+                Route(path, TurnEndpoint(turns, settings, surface, state.tenants), methods=["POST"])
                 for surface, path in PATHS.items()
             ),
             Route("/v1/models", proxied.models, methods=["GET"]),

@@ -12,6 +12,7 @@ from antiphon_server.router.errors import BodyTooLargeError, RouterError
 from antiphon_server.router.legs import Surface
 from antiphon_server.router.reply import Reply
 from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.tenants import Tenants
 from antiphon_server.router.turn import Turns
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 class TurnEndpoint:
     """ASGI endpoint of one surface: reads the body, watches for the client's leaving, serves the turn."""
 
-    def __init__(self, turns: Turns, settings: RouterSettings, surface: Surface) -> None:
+    def __init__(self, turns: Turns, settings: RouterSettings, surface: Surface, tenants: Tenants) -> None:
+        self._tenants = tenants
         self._turns = turns
         self._settings = settings
         self._surface = surface
@@ -29,10 +31,11 @@ class TurnEndpoint:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         reply = Reply(send)
         try:
+            tenant = self._tenants.of(headers)
             body = await read_body(receive, headers, self._settings.max_body)
             if body is None:
                 return
-            await self._until_gone(receive, self._turns.serve(self._surface, body, headers, reply))
+            await self._until_gone(receive, self._turns.serve(self._surface, body, headers, reply, tenant))
         except RouterError as error:
             await _refuse(reply, error)
         except Exception:

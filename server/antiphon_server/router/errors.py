@@ -5,6 +5,7 @@
     RouterError                 status, type
     ├── BadRequestError         400  the body cannot be read
     ├── BodyTooLargeError       413
+    ├── UnauthorizedError       401  no API key, or one that is not known
     ├── NotFoundError           404
     ├── UnavailableError        503  no engine of a role is up; with Retry-After
     ├── EngineFailedError       502  an engine broke off
@@ -40,6 +41,12 @@ class RouterError(Exception):
 class BadRequestError(RouterError):
     status = 400
     kind = "invalid_request_error"
+
+
+class UnauthorizedError(RouterError):
+    status = 401
+    kind = "authentication_error"
+    headers = (("www-authenticate", "Bearer"),)
 
 
 class NotFoundError(RouterError):

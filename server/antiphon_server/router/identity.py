@@ -59,29 +59,35 @@ def clean_id(value: object) -> str | None:
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def tenant_of(headers: Mapping[str, str]) -> str:
-    """The caller's API key, hashed; empty without one."""
-    credential = headers.get("authorization") or headers.get("x-api-key") or ""
-    return hashlib.sha256(credential.encode("utf-8", "surrogatepass")).hexdigest()[:32] if credential else ""
+def header_text(value: str | None) -> str | None:
+    """A header's text. Servers hand bytes on as Latin-1, while clients write UTF-8, as they do in bodies and
+    paths: the same id is the same conversation wherever it stands."""
+    if value is None or value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return value
 
 
-def identify(body: Mapping[str, Any], headers: Mapping[str, str]) -> Identity:
-    """Read the identity from a body's top-level fields and headers with lower-case names."""
-    tenant = tenant_of(headers)
+def identify(body: Mapping[str, Any], headers: Mapping[str, str], tenant: str) -> Identity:
+    """Read the identity from a body's top-level fields and headers with lower-case names. ``tenant``: who
+    calls, as :class:`~antiphon_server.router.tenants.Tenants` found."""
     candidates = (
         *(body.get(name) for name in _BODY_FIRST),
-        *(headers.get(name) for name in _HEADERS),
+        *(header_text(headers.get(name)) for name in _HEADERS),
         *(body.get(name) for name in _BODY_LAST),
     )
     conversation = next((found for value in candidates if (found := clean_id(value)) is not None), None)
     key = None
     if conversation is not None:
         key = Key(tenant, _text(body.get("model")), _text(body.get("cache_salt")), conversation)
+    parent = headers.get("x-parent-session-id") or headers.get("x-dynamo-parent-session-id")
     return Identity(
         tenant,
         key,
-        turn=clean_id(headers.get("x-turn-id")),
-        parent=clean_id(headers.get("x-parent-session-id") or headers.get("x-dynamo-parent-session-id")),
+        turn=clean_id(header_text(headers.get("x-turn-id"))),
+        parent=clean_id(header_text(parent)),
         final=_true(headers.get("x-session-final") or headers.get("x-dynamo-session-final")),
     )
 

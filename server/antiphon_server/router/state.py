@@ -13,6 +13,7 @@ from antiphon_server.router.leases import Leases
 from antiphon_server.router.metrics import Metrics
 from antiphon_server.router.placement import Placement
 from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.tenants import Tenants
 from antiphon_server.router.upstream import Timeouts, Upstream
 from antiphon_server.router.workers import Worker, Workers
 
@@ -30,6 +31,7 @@ class State:
         self.settings = settings
         self.clock = clock
         self.metrics = Metrics()
+        self.tenants = Tenants(settings)
         self.store = store if store is not None else MemoryStore(settings.conversations)
         self.placement = Placement(settings.conversations)
         self.upstream = Upstream(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.endpoint import read_body
 from antiphon_server.router.errors import EngineFailedError, KeyRefusedError, NotFoundError, UnavailableError
-from antiphon_server.router.identity import clean_id, tenant_of
+from antiphon_server.router.identity import clean_id
 from antiphon_server.router.state import State
 from antiphon_server.router.workers import Worker
 
@@ -59,18 +59,24 @@ class ConversationRoutes:
 
     async def end(self, request: Request) -> Response:
         """End one: 204, or 404."""
-        tenant, conversation = _named(request)
+        tenant, conversation = self._named(request)
         if not await self._state.conversations.close(tenant, conversation):
             raise _unknown(conversation)
         return Response(status_code=204)
 
     async def describe(self, request: Request) -> Response:
         """State of one."""
-        tenant, conversation = _named(request)
+        tenant, conversation = self._named(request)
         state = await self._state.conversations.describe(tenant, conversation, self._state.clock())
         if state is None:
             raise _unknown(conversation)
         return Response(msgspec.json.encode(state), media_type="application/json")
+
+    def _named(self, request: Request) -> tuple[str, str]:
+        conversation = clean_id(request.path_params["id"])
+        if conversation is None:
+            raise NotFoundError("no conversation id in the path: use /v1/conversations/{id}")
+        return self._state.tenants.of(request.headers).name, conversation
 
 
 class Probes:
@@ -108,13 +114,6 @@ class Probes:
         for worker in self._state.workers:
             metrics.healthy.labels(worker.role, worker.url).set(worker.healthy)
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _named(request: Request) -> tuple[str, str]:
-    conversation = clean_id(request.path_params["id"])
-    if conversation is None:
-        raise NotFoundError("no conversation id in the path: use /v1/conversations/{id}")
-    return tenant_of(request.headers), conversation
 
 
 def _unknown(conversation: str) -> NotFoundError:

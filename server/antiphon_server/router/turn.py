@@ -21,6 +21,7 @@ from antiphon_server.router.prefill import Prefill, Prefilled
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import TurnRequest
 from antiphon_server.router.state import State
+from antiphon_server.router.tenants import Tenant
 from antiphon_server.router.workers import Worker
 
 PATHS: dict[Surface, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
@@ -35,7 +36,9 @@ class Turns:
         self._prefill = Prefill(state)
         self._decode = Decode(state)
 
-    async def serve(self, surface: Surface, data: bytes, headers: Mapping[str, str], reply: Reply) -> None:
+    async def serve(
+        self, surface: Surface, data: bytes, headers: Mapping[str, str], reply: Reply, tenant: Tenant
+    ) -> None:
         """One turn, from body to the end of the reply.
 
         Raises:
@@ -46,7 +49,7 @@ class Turns:
             ask = read_ask(surface, data)
         except MalformedBodyError as error:
             raise BadRequestError(str(error)) from error
-        identity = identify(ask.named, headers)
+        identity = identify(ask.named, headers, tenant.name)
         request = TurnRequest(ask, identity, PATHS[surface], headers, state.clock())
         with state.conversations.visit(identity) as visit:
             try:
