@@ -1,88 +1,61 @@
-"""``antiphon router``: the data plane as a process. Imports of weight stay inside."""
+"""``antiphon router`` and ``antiphon check-config``. Imports of weight stay inside."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
 
+from antiphon_server.router.flags import ConfigPath, flags_of, with_settings
 
-def router(
-    prefill: Annotated[
-        list[str] | None, typer.Option(help="URL of a prefill engine; once per engine.")
-    ] = None,
-    decode: Annotated[list[str] | None, typer.Option(help="URL of a decode engine; once per engine.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.  [default: 8000]")] = None,
-    reuse: Annotated[
-        bool | None,
-        typer.Option("--reuse/--no-reuse", help="Start turns from decode's KV.  [default: reuse]"),
-    ] = None,
-    keep: Annotated[
-        float | None, typer.Option(help="Seconds that an idle conversation's KV is kept.  [default: 480]")
-    ] = None,
-    conversations: Annotated[
-        int | None, typer.Option(help="Most conversations whose KV is kept.  [default: 10000]")
-    ] = None,
-    lease_ttl: Annotated[
-        float | None, typer.Option(help="Seconds asked for at each renewal.  [default: 60]")
-    ] = None,
-    renew_interval: Annotated[
-        float | None, typer.Option(help="Seconds between renewals.  [default: 15]")
-    ] = None,
-    prefill_timeout: Annotated[
-        float | None, typer.Option(help="Seconds that prefill may take.  [default: 600]")
-    ] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-) -> None:
+
+@with_settings
+def router(config: ConfigPath = None, **given: Any) -> None:
     """Serve the OpenAI API over prefill and decode engines; turns of a conversation start from its KV.
 
-    Every option, and those not listed here, can be set as ANTIPHON_<NAME>, e.g. ANTIPHON_ENGINE_KEY for the
-    key that the engines ask for. SIGTERM and Ctrl-C let turns in flight end, then release what is kept.
+    A flag wins over its environment variable, that over the file, that over the default. SIGTERM and Ctrl-C
+    let turns in flight end, then release what is kept; a second one ends at once. SIGHUP reads file and
+    environment again.
     """
-    import uvicorn
-    from pydantic import ValidationError
-
-    from antiphon_server.router.app import create_app
+    from antiphon_server.router.config import load
     from antiphon_server.router.logs import log_to_stderr
-    from antiphon_server.router.settings import RouterSettings
+    from antiphon_server.router.server import run
 
-    options: dict[str, Any] = {
-        "prefill": prefill,
-        "decode": decode,
-        "host": host,
-        "port": port,
-        "reuse": reuse,
-        "keep": keep,
-        "conversations": conversations,
-        "lease_ttl": lease_ttl,
-        "renew_interval": renew_interval,
-        "prefill_timeout": prefill_timeout,
-    }
-    try:
-        settings = RouterSettings(**{name: value for name, value in options.items() if value is not None})
-    except ValidationError as error:
-        for problem in error.errors():
-            name = ".".join(str(part) for part in problem["loc"]) or "settings"
-            typer.echo(f"{name}: {problem['msg']}", err=True)
-        raise typer.Exit(2) from None
-    if not settings.prefill or not settings.decode:
-        typer.echo("name at least one --prefill URL and one --decode URL", err=True)
+    flags = flags_of(given)
+    loaded = load(flags, os.environ, config)
+    if loaded.settings is None:
+        typer.echo(loaded.explain(), err=True)
         raise typer.Exit(2)
-    log_to_stderr(log_level)
-    config = uvicorn.Config(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        server_header=False,
-        log_config=None,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace)),
-        backlog=4096,
-    )
-    uvicorn.Server(config).run()
+    log_to_stderr(loaded.settings.log_level)
+    raise typer.Exit(run(loaded, lambda: load(flags, os.environ, config)))
+
+
+@with_settings
+def check_config(
+    config: ConfigPath = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Ask every engine too.", show_default=False)] = False,
+    **given: Any,
+) -> None:
+    """Explain every fault of the configuration that 'antiphon router' would start with.
+
+    Exit code: 0 sound, 1 sound but --probe found an engine that does not go with it, 2 faulty.
+    """
+    from antiphon_server.router.check import ask_engines
+    from antiphon_server.router.config import load
+
+    loaded = load(flags_of(given), os.environ, config)
+    if loaded.settings is None:
+        typer.echo(loaded.explain())
+        typer.echo(f"faults: {len(loaded.faults)}")
+        raise typer.Exit(2)
+    if text := loaded.explain():
+        typer.echo(text)
+    if not probe:
+        typer.echo("the configuration is sound")
+        return
+    report = ask_engines(loaded.settings)
+    for line in report.lines:
+        typer.echo(line)
+    typer.echo(report.verdict)
+    raise typer.Exit(0 if report.sound else 1)

@@ -104,6 +104,8 @@ def _default(field: FieldInfo) -> str | None:
         return None
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
