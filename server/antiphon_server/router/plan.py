@@ -1,4 +1,5 @@
-"""The decision of a turn, pure: reuse what decode holds, or compute all. Append comes with measured rates."""
+"""The decision of a turn, pure: go straight to decode (append), pull what decode holds (reuse), or compute
+all (cold)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from antiphon_server.router.frontier import Frontier
 
 
 class Path(StrEnum):
-    """How the prompt's KV came to be. ``append`` is reserved for turns that go straight to decode."""
+    """How the prompt's KV comes to be. ``append``: decode has it and computes what is new. ``reuse``: prefill
+    pulls it from decode and computes what is new. ``cold``: all is computed."""
 
     APPEND = "append"
     REUSE = "reuse"
@@ -20,6 +22,14 @@ class Path(StrEnum):
 class Reason(StrEnum):
     """Why a turn took its path; the last word of ``X-Antiphon-Reuse`` and a label of the metrics.
 
+    Append: ``short`` (what is new is short enough to be fastest there), ``unhealthy`` (no prefill engine is
+    up), ``stored`` (the history is a stored response's, which only that engine has).
+
+    Why not append (``antiphon_append_declined``): ``off``, ``elsewhere`` (the turn does not go to the engine
+    that holds the KV), ``unsupported`` (decode has no prefix cache), ``rewritten`` (the request does not
+    extend the last one, so what is new is unknown), ``crowded`` (decode's other streams would slow down by
+    more than their limit), ``unmeasured`` (no rates yet), ``long`` (another path is faster).
+
     Reuse, in prefill's words: ``full`` (all that decode held), ``cut`` (the common prefix), ``local``
     (prefill's own cache had it). ``planned``: prefill has not answered yet.
 
@@ -27,19 +37,30 @@ class Reason(StrEnum):
     conversation), ``lost`` (its KV was evicted, closed, or never reported), ``busy`` (another turn of it
     holds the frontier), ``expired`` (the lease ended), ``restarted`` (the engine that held it has a new
     life), ``unhealthy`` (that engine, or all prefill engines, do not answer), ``stock`` (an engine without
-    our plug-in), ``unsupported`` (an engine that cannot reuse), ``off`` (by settings).
+    our plug-in), ``unsupported`` (an engine that cannot reuse), ``off`` (by settings), ``slower`` (pulling
+    would take longer than computing), and append's words where only append is allowed.
 
     Cold, found by prefill: ``mismatch``, ``threshold``, ``unsealed``, ``foreign``, ``unsupported``;
     ``failed`` (the reuse leg or its transfer failed and the turn was computed anew).
 
     Cold, served by decode alone as no hand-over can carry it: ``multiple`` (n > 1), ``beam``, ``echo``,
-    ``prompt_logprobs``, ``media``, ``batch`` (several prompts, or embeddings).
+    ``prompt_logprobs``, ``media``, ``batch`` (several prompts, or embeddings), ``background`` (a response
+    that nobody waits for), ``builtin`` (tools that the engine runs itself), ``template`` (a stored prompt).
     """
 
     FULL = "full"
     CUT = "cut"
     LOCAL = "local"
     PLANNED = "planned"
+
+    SHORT = "short"
+    STORED = "stored"
+    ELSEWHERE = "elsewhere"
+    REWRITTEN = "rewritten"
+    CROWDED = "crowded"
+    UNMEASURED = "unmeasured"
+    LONG = "long"
+    SLOWER = "slower"
 
     ANONYMOUS = "anonymous"
     FIRST = "first"
@@ -64,22 +85,51 @@ class Reason(StrEnum):
     PROMPT_LOGPROBS = "prompt_logprobs"
     MEDIA = "media"
     BATCH = "batch"
+    BACKGROUND = "background"
+    BUILTIN = "builtin"
+    TEMPLATE = "template"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What is known of an engine when a turn is planned. ``stock``: it has no plug-in of ours."""
+    """What is known of an engine when a turn is planned. ``stock``: it has no plug-in of ours. ``caches``: it
+    finds the KV of a prompt's beginning by itself."""
 
     healthy: bool
     epoch: str | None
     stock: bool
     reuse: bool
+    caches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Expected TTFT of each path in seconds; None while nothing is measured.
+
+    ``known``: the request extends the last turn's, so what is new can be estimated. ``room``: an append
+    leaves decode's other streams within their limit.
+    """
+
+    cold: float | None = None
+    reuse: float | None = None
+    append: float | None = None
+    known: bool = False
+    room: bool = True
+
+
+UNMEASURED = Expected()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """``declined``: why the turn does not go straight to decode, where it could have been thought of."""
+
     path: Path
     reason: Reason
+    declined: Reason | None = None
+
+
+ALL_PATHS = frozenset(Path)
 
 
 def plan(
@@ -87,20 +137,24 @@ def plan(
     *,
     absent: Reason,
     holder: EngineState | None,
-    prefill: EngineState,
+    prefill: EngineState | None,
     decode: EngineState,
+    stays: bool,
     now: float,
     margin: float,
+    expected: Expected | None = None,
+    paths: frozenset[Path] = ALL_PATHS,
 ) -> Plan:
     """Choose the path of a turn that has a conversation.
 
     ``absent``: why there is no frontier, used when there is none. ``holder``: the decode engine that holds
-    it, None if it is no longer configured. ``prefill``, ``decode``: the engines that are to serve the turn.
-    ``margin``: seconds of lease that must be left.
+    it, None if it is no longer configured. ``prefill``, ``decode``: the engines that are to serve the turn;
+    ``prefill`` is None when none is up. ``stays``: ``decode`` is the holder. ``margin``: seconds of lease
+    that must be left. ``paths``: those that may be chosen; where none of them can be taken it is cold.
     """
-    if prefill.stock or decode.stock:
+    if decode.stock or (prefill is not None and prefill.stock):
         return Plan(Path.COLD, Reason.STOCK)
-    if not (prefill.reuse and decode.reuse):
+    if not decode.reuse or not (prefill is None or prefill.reuse):
         return Plan(Path.COLD, Reason.UNSUPPORTED)
     if frontier is None:
         return Plan(Path.COLD, absent)
@@ -110,7 +164,46 @@ def plan(
         return Plan(Path.COLD, Reason.RESTARTED)
     if frontier.deadline - margin <= now:
         return Plan(Path.COLD, Reason.EXPIRED)
-    return Plan(Path.REUSE, Reason.PLANNED)
+    if prefill is None:
+        appends = stays and holder.caches
+        return Plan(Path.APPEND if appends else Path.COLD, Reason.UNHEALTHY)
+    expected = expected or UNMEASURED
+    declined = _declined(expected, caches=stays and holder.caches, stays=stays, paths=paths)
+    if declined is None:
+        return Plan(Path.APPEND, Reason.SHORT)
+    if Path.REUSE not in paths:
+        return Plan(Path.COLD, declined if Path.APPEND in paths else Reason.OFF, declined)
+    if Path.COLD in paths and _above(expected.reuse, expected.cold):
+        return Plan(Path.COLD, Reason.SLOWER, declined)
+    return Plan(Path.REUSE, Reason.PLANNED, declined)
+
+
+def _declined(expected: Expected, *, caches: bool, stays: bool, paths: frozenset[Path]) -> Reason | None:
+    """Why not append; None: append."""
+    if Path.APPEND not in paths:
+        return Reason.OFF
+    if not stays:
+        return Reason.ELSEWHERE
+    if not caches:
+        return Reason.UNSUPPORTED
+    if not expected.known:
+        return Reason.REWRITTEN
+    if not expected.room:
+        return Reason.CROWDED
+    if len(paths) == 1:
+        return None
+    others = [
+        seconds
+        for path, seconds in ((Path.REUSE, expected.reuse), (Path.COLD, expected.cold))
+        if path in paths and seconds is not None
+    ]
+    if expected.append is None or not others:
+        return Reason.UNMEASURED
+    return Reason.LONG if expected.append > min(others) else None
+
+
+def _above(seconds: float | None, other: float | None) -> bool:
+    return seconds is not None and other is not None and seconds > other
 
 
 _OUTCOMES = {

@@ -1,0 +1,54 @@
+"""What leaves of a decode leg's reply, or of one event of its stream."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from antiphon_server.protocol import Handle
+from antiphon_server.router.legs.form import ENGINES_OWN, Body
+
+_DECODER = msgspec.json.Decoder(Body)
+_ENCODE = msgspec.json.Encoder().encode
+_TOKEN_IDS = re.compile(rb'"(?:prompt_)?token_ids"\s*:\s*\[')
+_NESTED = "response"
+"""Events of the responses surface carry the whole reply in this field."""
+
+
+def needs_stripping(data: bytes, token_ids: bool) -> bool:
+    """Cheap search: may a reply or an event hold what its client must not, or did not ask to, see?"""
+    return b'"kv_transfer_params"' in data or (not token_ids and _TOKEN_IDS.search(data) is not None)
+
+
+def strip(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:
+    """A reply or an event's JSON without handle, and without token ids unless asked for; and the handle it
+    held.
+
+    Bytes come back as they were where nothing had to go.
+    """
+    if not needs_stripping(data, token_ids):
+        return data, None
+    try:
+        reply = _DECODER.decode(data)
+        inner = reply.get(_NESTED)
+        if inner is not None and bytes(inner).startswith(b"{"):
+            stripped, handle = strip(bytes(inner), token_ids)
+            return _ENCODE({**reply, _NESTED: msgspec.Raw(stripped)}), handle
+    except (msgspec.DecodeError, ValueError):
+        return data, None
+    before = len(reply)
+    raw = reply.pop(ENGINES_OWN[0], None)
+    handle = msgspec.json.decode(raw) if raw is not None else None
+    for name in ENGINES_OWN[1:]:
+        reply.pop(name, None)
+    changed = len(reply) != before
+    if not token_ids:
+        changed |= reply.pop("prompt_token_ids", None) is not None
+        if "choices" in reply and _TOKEN_IDS.search(bytes(reply["choices"])):
+            choices = msgspec.json.decode(reply["choices"], type=list[Body])
+            for choice in choices:
+                for name in ("token_ids", "prompt_token_ids"):
+                    changed |= choice.pop(name, None) is not None
+            reply["choices"] = msgspec.Raw(_ENCODE(choices))
+    return (_ENCODE(reply) if changed else data), (handle if isinstance(handle, dict) else None)
