@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from antiphon_server.router.breaker import BreakerState
+from antiphon_server.router.pairs import Pairs
 from antiphon_server.router.plan import Plan
+from antiphon_server.router.workers import Workers
 
+_BREAKER = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 30.0, 60.0, 180.0)
 
 
@@ -16,6 +20,12 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.turns = Counter(
             "antiphon_turns", "Turns by path and reason", ["path", "reason"], registry=registry
+        )
+        self.append_declined = Counter(
+            "antiphon_append_declined",
+            "Turns whose KV was there that did not go straight to decode, by why",
+            ["reason"],
+            registry=registry,
         )
         self.matched = Counter(
             "antiphon_matched_tokens", "Prompt tokens prefill did not compute", registry=registry
@@ -42,9 +52,102 @@ class Metrics:
         self.gone = Counter(
             "antiphon_clients_gone", "Clients that left, by phase", ["phase"], registry=registry
         )
+        self.in_flight = Gauge("antiphon_turns_in_flight", "Turns that are being served", registry=registry)
+        self.tenant_in_flight = Gauge(
+            "antiphon_tenant_turns_in_flight",
+            "Of them, by tenant that a key or a gateway names, the others together; with tenant_metrics only",
+            ["tenant"],
+            registry=registry,
+        )
+        self.queue_depth = Gauge("antiphon_queue_depth", "Turns that wait to be admitted", registry=registry)
+        self.queue_seconds = Histogram(
+            "antiphon_queue_seconds",
+            "Wait of turns that were not admitted at once",
+            buckets=_TTFT,
+            registry=registry,
+        )
+        self.admitted = Counter("antiphon_turns_admitted", "Turns admitted", registry=registry)
+        self.refused = Counter(
+            "antiphon_refused",
+            "Requests refused before any engine saw them, by cause: full (the queue), timeout (in it), tenant "
+            "(its own limit), draining, and the types of errors that clients see",
+            ["cause"],
+            registry=registry,
+        )
+        self.evictions = Counter(
+            "antiphon_evictions",
+            "Conversations whose KV was given up, by cause: idle (longer than keep), chance (will hardly return), "
+            "expired (its lease could not be renewed), value (the engine's budget went to others), tenant and "
+            "count (as many are kept as may be), pressure (the engine needed the memory), oversize (larger than "
+            "the budget)",
+            ["cause"],
+            registry=registry,
+        )
+        self.kept_tokens = Gauge(
+            "antiphon_kept_tokens",
+            "Tokens of KV that conversations keep on a decode engine, over all routers",
+            ["worker"],
+            registry=registry,
+        )
+        self.reserved_tokens = Gauge(
+            "antiphon_reserved_tokens",
+            "Tokens that turns in flight will pin on a decode engine or still read there, and that are being "
+            "released",
+            ["worker"],
+            registry=registry,
+        )
+        self.budget_tokens = Gauge(
+            "antiphon_budget_tokens",
+            "Tokens of KV that may be kept on a decode engine",
+            ["worker"],
+            registry=registry,
+        )
+        self.kv_usage = Gauge(
+            "antiphon_worker_kv_usage",
+            "Share of a decode engine's KV in use, as it said last",
+            ["worker"],
+            registry=registry,
+        )
+        self.kv_waiting = Gauge(
+            "antiphon_worker_waiting",
+            "Requests that wait on a decode engine, as it said last",
+            ["worker"],
+            registry=registry,
+        )
         self.frontiers = Gauge("antiphon_frontiers", "Conversations whose KV is kept", registry=registry)
-        self.healthy = Gauge(
-            "antiphon_worker_healthy", "1 if the engine answers", ["role", "worker"], registry=registry
+        worker = ["role", "worker"]
+        self.healthy = Gauge("antiphon_worker_healthy", "1 if the engine answers", worker, registry=registry)
+        self.draining = Gauge(
+            "antiphon_worker_draining", "1 if the engine gets no new turn", worker, registry=registry
+        )
+        self.load = Gauge(
+            "antiphon_worker_load", "What a worker or rank has to do now, in legs", worker, registry=registry
+        )
+        self.worker_breaker = Gauge(
+            "antiphon_worker_breaker",
+            "Breaker of an engine: 0 closed, 1 half open, 2 open",
+            worker,
+            registry=registry,
+        )
+        self.pair_breaker = Gauge(
+            "antiphon_pair_breaker",
+            "Breaker of a prefill and a decode worker whose transfers failed: 0 closed, 1 half open, 2 open",
+            ["prefill", "decode"],
+            registry=registry,
+        )
+        self.pairs_incompatible = Gauge(
+            "antiphon_pairs_incompatible",
+            "Prefill and decode engines that cannot hand over to each other, as they say of themselves; the "
+            "log has the reasons",
+            registry=registry,
+        )
+        self.placements = Counter(
+            "antiphon_placements",
+            "Workers chosen, by role and outcome: sticky (the conversation's own), moved_load (its own is "
+            "overloaded), moved_health (its own is down, draining or shut out), new (it had none), least_bad "
+            "(all are shut out)",
+            ["role", "outcome"],
+            registry=registry,
         )
 
     def turn(self, plan: Plan, matched: int, pulled: int, ttft: float) -> None:
@@ -53,6 +156,25 @@ class Metrics:
         self.turns.labels(plan.path.value, plan.reason.value).inc()
         self.matched.inc(matched)
         self.pulled.inc(pulled)
+
+    def placed(self, role: str, outcome: str) -> None:
+        """A worker was chosen."""
+        self.placements.labels(role, outcome).inc()
+
+    def fleet(self, workers: Workers, pairs: Pairs, now: float) -> None:
+        """Read the gauges of workers and pairs; those that left vanish."""
+        for gauge in (self.healthy, self.draining, self.load, self.worker_breaker, self.pair_breaker):
+            gauge.clear()
+        for engine in workers.engines:
+            labels = engine.role, engine.url
+            self.healthy.labels(*labels).set(engine.healthy)
+            self.draining.labels(*labels).set(engine.draining)
+            self.worker_breaker.labels(*labels).set(_BREAKER[engine.breaker.state(now)])
+        for worker in workers:
+            self.load.labels(worker.role, worker.name).set(worker.load)
+        for prefill, decode, state in pairs.states(now):
+            self.pair_breaker.labels(prefill, decode).set(_BREAKER[state])
+        self.pairs_incompatible.set(pairs.incompatible(workers.engines))
 
     def render(self) -> bytes:
         """Text exposition."""

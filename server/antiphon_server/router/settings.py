@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator, model_validat
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from antiphon_server.router.plan import Path as TurnPath
 from antiphon_server.router.upstream import Origin
 
 
@@ -73,13 +74,44 @@ class Discovery(BaseModel):
 class Keeping(BaseModel):
     """Kept KV"""
 
-    reuse: bool = Field(default=True, description="off: plain P/D, nothing is kept")
+    paths: list[Literal["cold", "reuse", "append"]] = Field(
+        default=["cold", "reuse", "append"],
+        min_length=1,
+        description="that a turn may take; cold alone is plain P/D, without cold all that is kept is used",
+    )
+    calibrate: bool = Field(default=True, description="measure the engines when they come up")
+    append_slowdown: float = Field(
+        default=1.25, ge=1, description="factor by which appends may slow a decode engine's other streams"
+    )
+    append_stall: float = Field(
+        default=0.5, gt=0, description="of a decode engine's time that appends may take at once from others"
+    )
+    attempts: int = Field(default=3, ge=1, description="at one turn, before its first byte")
+    retry_pause: float = Field(default=0.2, ge=0, description="before another attempt at most; random")
     conversations: int = Field(
-        default=10_000, ge=1, description="conversations kept; the least recent is released"
+        default=10_000, ge=1, description="conversations kept; the least valuable is released"
+    )
+    tenant_conversations: int = Field(
+        default=10_000, ge=1, description="of one tenant; beyond it its own least valuable one is released"
     )
     keep: float = Field(default=480.0, gt=0, description="idle life of a conversation's KV on decode")
     keep_share: float = Field(
         default=0.5, gt=0, le=1, description="of a decode engine's KV that resting conversations may hold"
+    )
+    least_chance: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="of a conversation's return before keep is over, below which its lease is not renewed",
+    )
+    pressure_interval: float = Field(
+        default=2.0, ge=0, description="between two looks at a decode engine's own KV usage; 0: none"
+    )
+    pressure_high: float = Field(
+        default=0.9, gt=0, le=1, description="KV usage of a decode engine above which kept KV is given up"
+    )
+    pressure_low: float = Field(
+        default=0.8, gt=0, le=1, description="KV usage to come down to then, and while requests wait there"
     )
     lease_ttl: float = Field(
         default=60.0, gt=0, description="asked for at each renewal; the engine may grant less"
@@ -87,6 +119,33 @@ class Keeping(BaseModel):
     renew_interval: float = Field(default=15.0, gt=0, description="between two renewals of a lease")
     lease_margin: float = Field(
         default=8.0, ge=0, description="a handle with less life left is not sent; prefill needs 5 s"
+    )
+
+
+class Placing(BaseModel):
+    """Placement and breakers"""
+
+    known: int = Field(
+        default=200_000, ge=1, description="conversations whose workers are remembered; some 300 bytes each"
+    )
+    load_bound: float = Field(
+        default=1.5,
+        ge=1,
+        description="a worker with more than this times the mean load, plus one leg, gets no further turn",
+    )
+    breaker_failures: int = Field(
+        default=5, ge=1, description="failed legs in a row that shut an engine out for a while"
+    )
+    breaker_ratio: float = Field(
+        default=0.5, gt=0, le=1, description="failed share of 20 legs or more that shuts an engine out"
+    )
+    breaker_window: float = Field(default=30.0, gt=0, description="for which failed legs count")
+    breaker_pause: float = Field(
+        default=2.0, gt=0, description="an engine is shut out for; doubles each time its trial leg fails"
+    )
+    breaker_longest: float = Field(default=60.0, gt=0, description="an engine is shut out for at most")
+    pair_failures: int = Field(
+        default=3, ge=1, description="failed transfers in a row that part a prefill and a decode worker"
     )
 
 
@@ -154,7 +213,7 @@ class Serving(BaseModel):
     )
 
 
-class RouterSettings(Engines, Discovery, Keeping, Limits, Serving, BaseSettings):
+class RouterSettings(Engines, Discovery, Placing, Keeping, Limits, Serving, BaseSettings):
     """All groups. Also reads the environment; ``config.load`` reads a file too and explains every fault."""
 
     model_config = SettingsConfigDict(
@@ -175,6 +234,25 @@ class RouterSettings(Engines, Discovery, Keeping, Limits, Serving, BaseSettings)
         if len(set(urls)) != len(urls):
             raise ValueError(f"an engine is named twice in {urls}: name each once")
         return [url.rstrip("/") for url in urls]
+
+    @property
+    def allowed(self) -> frozenset[TurnPath]:
+        """``paths`` as a plan wants them."""
+        return frozenset(map(TurnPath, self.paths))
+
+    @property
+    def keeps(self) -> bool:
+        """Is decode's KV kept between turns?"""
+        return self.allowed != {TurnPath.COLD}
+
+    @model_validator(mode="after")
+    def _relieves_downwards(self) -> RouterSettings:
+        if self.pressure_low > self.pressure_high:
+            raise ValueError(
+                f"pressure_low {self.pressure_low:g} is above pressure_high {self.pressure_high:g}: "
+                "lower it, so that giving up comes to an end"
+            )
+        return self
 
     @model_validator(mode="after")
     def _renews_in_time(self) -> RouterSettings:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from antiphon_server.router.admission import TURNS_PER_DECODE, Admission, Capacity
+from antiphon_server.router.breaker import BreakerPolicy
+from antiphon_server.router.budget import AppendBudget
 from antiphon_server.router.conversations import Conversations
-from antiphon_server.router.frontier import FrontierStore, MemoryStore
+from antiphon_server.router.drain import Drain
+from antiphon_server.router.eviction import Eviction
+from antiphon_server.router.frontier import FrontierStore
 from antiphon_server.router.leases import Leases
+from antiphon_server.router.memory_store import MemoryStore
 from antiphon_server.router.metrics import Metrics
+from antiphon_server.router.pairs import PAIR_POLICY, Pairs
 from antiphon_server.router.placement import Placement
+from antiphon_server.router.pressure import PressureWatch
+from antiphon_server.router.rates import Rates
+from antiphon_server.router.recompute import Recompute
+from antiphon_server.router.releases import LeaseCalls
+from antiphon_server.router.retention import Retention
+from antiphon_server.router.returns import Returns
+from antiphon_server.router.room import Rooms
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.tenants import Tenants
 from antiphon_server.router.upstream import Timeouts, Upstream
@@ -31,9 +46,9 @@ class State:
         self.settings = settings
         self.clock = clock
         self.metrics = Metrics()
+        self.drain = Drain()
         self.tenants = Tenants(settings)
         self.store = store if store is not None else MemoryStore(settings.conversations)
-        self.placement = Placement(settings.conversations)
         self.upstream = Upstream(
             Timeouts(settings.connect_timeout, settings.prefill_timeout, settings.idle_timeout),
             keep_alive=settings.keep_alive,
@@ -49,21 +64,82 @@ class State:
             headers=self.engine_headers,
             interval=settings.probe_interval,
             timeout=settings.probe_timeout,
+            breaker=BreakerPolicy(
+                failures=settings.breaker_failures,
+                ratio=settings.breaker_ratio,
+                window=settings.breaker_window,
+                pause=settings.breaker_pause,
+                longest=settings.breaker_longest,
+            ),
             restarted=self._forget_old_life,
+            removed=self._forget_removed,
+            clock=clock,
+        )
+        self.placement = Placement(
+            self.workers,
+            known=settings.known,
+            bound=settings.load_bound,
+            pairs=Pairs(dataclasses.replace(PAIR_POLICY, failures=settings.pair_failures)),
+            clock=clock,
+            placed=self.metrics.placed,
+        )
+        self.rates = Rates()
+        self.returns = Returns(settings.known)
+        self.rooms = Rooms(settings.keep_share, clock)
+        retention = Retention(
+            self.returns.chance,
+            keep=settings.keep,
+            least_chance=settings.least_chance,
+            saving=Recompute(self.rates.recompute, clock),
         )
         self.leases = Leases(
             self.workers,
             self.store,
-            self.upstream,
+            LeaseCalls(self.upstream, self.engine_headers),
             self.metrics,
-            headers=self.engine_headers,
-            keep=settings.keep,
-            share=settings.keep_share,
+            self.rooms,
+            retention,
             ttl=settings.lease_ttl,
             interval=settings.renew_interval,
             clock=clock,
         )
-        self.conversations = Conversations(self.store, self.placement, self.leases)
+        self.eviction = Eviction(
+            self.store,
+            self.leases,
+            self.rooms,
+            retention,
+            clock,
+            conversations=settings.conversations,
+            per_tenant=settings.tenant_conversations,
+        )
+        self.conversations = Conversations(
+            self.store,
+            self.placement,
+            self.leases,
+            self.workers,
+            self.rooms,
+            self.eviction,
+            self.returns,
+            grace=settings.pull_grace,
+            clock=clock,
+        )
+        self.pressure = PressureWatch(
+            self.workers,
+            self.upstream,
+            self.eviction,
+            self.leases,
+            self.metrics,
+            headers=self.engine_headers,
+            interval=settings.pressure_interval,
+            timeout=settings.probe_timeout,
+            high=settings.pressure_high,
+            low=settings.pressure_low,
+            clock=clock,
+        )
+        self.admission = Admission(
+            self._capacity(settings), self.metrics, clock=clock, by_tenant=settings.tenant_metrics
+        )
+        self._budgets: dict[str, AppendBudget] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
@@ -71,6 +147,18 @@ class State:
         await self.store.start()
         await self.workers.start()
         await self.leases.start()
+        await self.pressure.start()
+
+    def begin_drain(self) -> None:
+        """Take no new turn; those in flight go on."""
+        self.drain.begin()
+        self.admission.drain()
+
+    def reconfigure(self, settings: RouterSettings) -> None:
+        """Let settings count that can change while turns run."""
+        self.tenants.reload(settings)  # may refuse its keys, so it comes first
+        self.settings = settings
+        self.admission.resize(self._capacity(settings))
 
     async def stop(self) -> None:
         """Let shielded legs end, release every lease, close connections."""
@@ -79,9 +167,25 @@ class State:
         for task in self._background:
             task.cancel()
         await self.workers.stop()
+        await self.pressure.stop()
+        await self.conversations.settle()
         await self.leases.stop()
         await self.store.stop()
         await self.upstream.close()
+
+    def append_budget(self, decode: str) -> AppendBudget:
+        """What appends may cost the streams of a decode engine, by its name."""
+        budget = self._budgets.get(decode)
+        if budget is None:
+            settings = self.settings
+            budget = self._budgets[decode] = AppendBudget(settings.append_slowdown, settings.append_stall)
+        return budget
+
+    def _capacity(self, settings: RouterSettings) -> Capacity:
+        def turns() -> int:
+            return settings.max_turns or TURNS_PER_DECODE * max(1, len(self.workers.decode))
+
+        return Capacity(turns, settings.queue, settings.queue_timeout, settings.tenant_turns)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that has to outlive its client."""
@@ -90,5 +194,12 @@ class State:
         task.add_done_callback(self._background.discard)
 
     async def _forget_old_life(self, worker: Worker) -> None:
-        held = await self.store.held()
-        await self.store.remove([f for f in held if f.worker == worker.url and f.epoch != worker.epoch])
+        self.placement.pairs.forget(worker)
+        if worker.epoch is not None:
+            await self.store.fence(worker.name, worker.epoch)
+
+    async def _forget_removed(self, worker: Worker) -> None:
+        self.placement.pairs.forget(worker)
+        held = [f for f in await self.store.held() if f.worker == worker.name]
+        for frontier in await self.store.remove(held):
+            self.leases.release(worker, frontier.lease)

@@ -1,0 +1,198 @@
+"""Makes room: gives up the conversations that are worth least until a bound holds again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from antiphon_server.router.frontier import Frontier, FrontierStore
+from antiphon_server.router.identity import Key
+from antiphon_server.router.leases import Leases
+from antiphon_server.router.metrics import Metrics
+from antiphon_server.router.retention import Cause, Retention, victims
+from antiphon_server.router.room import Rooms
+from antiphon_server.router.workers import Worker
+
+_FEW = 256
+"""Conversations that are ranked anew each time; a ranking of more serves for a second."""
+_RANKING_LIFE = 1.0
+_SLACK = 100
+"""Of a bound on counts, one in so many goes beyond what must, so that the next one need not look again."""
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    made: float
+    life: float
+    epoch: str | None
+    order: list[Frontier]
+
+
+class Eviction:
+    """``patience``: seconds a turn waits for an engine to confirm that it has freed what was displaced.
+    ``conversations``: how many are kept, ``per_tenant``: of one tenant."""
+
+    def __init__(
+        self,
+        store: FrontierStore,
+        leases: Leases,
+        rooms: Rooms,
+        retention: Retention,
+        clock: Callable[[], float],
+        *,
+        conversations: int,
+        per_tenant: int,
+        patience: float = 1.0,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._rooms = rooms
+        self._retention = retention
+        self._clock = clock
+        self._conversations = conversations
+        self._per_tenant = per_tenant
+        self._patience = patience
+        self._rankings: dict[str, _Ranking] = {}
+        # Never below what is really kept: who takes or drops a frontier need not tell us.
+        self._kept = 0
+        self._by_tenant: Counter[str] = Counter()
+
+    async def reserve(self, owner: object, worker: Worker, tokens: int) -> None:
+        """See to it that a turn may pin ``tokens`` when it ends, and that nothing else takes this room.
+
+        Returns when the engine has confirmed what had to go, or after ``patience``. What is larger than the
+        whole budget displaces nobody.
+        """
+        self._rooms.cancel(owner)
+        budget = self._rooms.budget(worker)
+        if budget is None or self._rooms.charge(worker, tokens) > budget:
+            return
+        self._rooms.reserve(owner, worker, tokens)
+        await self.fit(worker, budget)
+        await self._until_free(worker, budget)
+
+    async def fit(self, worker: Worker, budget: int) -> None:
+        """Give up what is worth least until the rest and the turns in flight fit into the budget."""
+        for _ in range(_ROUNDS):  # others may take a victim first
+            excess = await self._resting(worker) + self._rooms.of(worker).busy - budget
+            if excess <= 0 or not await self.relieve(worker, excess, Cause.VALUE):
+                return
+
+    async def settle(self, worker: Worker, frontier: Frontier) -> None:
+        """A turn's KV was recorded: count it, and see that the budget holds though the turn may have come to
+        more than was reserved."""
+        charge = self._rooms.charge(worker, frontier.tokens)
+        self._rooms.of(worker).padding += charge - frontier.tokens
+        budget = self._rooms.budget(worker)
+        if budget is None:
+            return
+        if charge > budget:
+            await self._leases.give_up([frontier], Cause.OVERSIZE)
+            return
+        await self.fit(worker, budget)
+
+    async def relieve(self, worker: Worker, tokens: int, cause: Cause) -> list[Frontier]:
+        """Give up the least valuable on a worker that hold so many tokens together. Returns them."""
+        ranked = await self._ranked(worker)
+        chosen = victims(ranked, tokens, lambda frontier: self._rooms.charge(worker, frontier.tokens))
+        gone = set(map(id, chosen))
+        ranked[:] = [frontier for frontier in ranked if id(frontier) not in gone]
+        room = self._rooms.of(worker)
+        removed = await self._leases.give_up(chosen, cause)
+        for frontier in removed:
+            room.padding -= self._rooms.charge(worker, frontier.tokens) - frontier.tokens
+        if len(removed) < len(chosen):
+            self._rankings.pop(worker.name, None)
+        self.dropped(removed)
+        return chosen
+
+    async def admit(self, key: Key) -> None:
+        """A conversation is going to be recorded: keep the counts within their bounds."""
+        self._kept += 1
+        self._by_tenant[key.tenant] += 1
+        if self._kept <= self._conversations and self._by_tenant[key.tenant] <= self._per_tenant:
+            return
+        now = self._clock()
+        others = [frontier for frontier in await self._store.held() if frontier.key != key]
+        own = [frontier for frontier in others if frontier.key.tenant == key.tenant]
+        surplus = self._surplus(own, self._per_tenant, now)
+        await self._leases.give_up(surplus, Cause.TENANT)
+        if len(others) - len(surplus) >= self._conversations:
+            gone = set(map(id, surplus))
+            rest = [frontier for frontier in others if id(frontier) not in gone]
+            await self._leases.give_up(self._surplus(rest, self._conversations, now), Cause.COUNT)
+        held = await self._store.held()
+        self._kept = len(held) + 1
+        self._by_tenant = Counter(frontier.key.tenant for frontier in held)
+        self._by_tenant[key.tenant] += 1
+
+    def dropped(self, frontiers: list[Frontier]) -> None:
+        """These are no longer kept."""
+        self._kept -= len(frontiers)
+        for frontier in frontiers:
+            self._by_tenant[frontier.key.tenant] -= 1
+
+    async def measure(self, workers: Iterable[Worker], metrics: Metrics) -> None:
+        """Set the gauges of what decode engines keep; those that left vanish."""
+        for gauge in (metrics.kept_tokens, metrics.reserved_tokens, metrics.budget_tokens):
+            gauge.clear()
+        for worker in workers:
+            room = self._rooms.of(worker)
+            metrics.kept_tokens.labels(worker.name).set(await self._store.tokens(worker.name))
+            metrics.reserved_tokens.labels(worker.name).set(room.busy + room.leaving)
+            metrics.budget_tokens.labels(worker.name).set(self._rooms.budget(worker) or 0)
+
+    def _surplus(self, frontiers: list[Frontier], limit: int, now: float) -> list[Frontier]:
+        """The least valuable, so that there is room for one more; none if there is."""
+        if len(frontiers) < limit:
+            return []
+        return self._retention.surplus(frontiers, limit - 1 - limit // _SLACK, now)
+
+    async def _resting(self, worker: Worker) -> int:
+        """Tokens that frontiers of all routers pin, in whole blocks; rather too many than too few."""
+        return await self._store.tokens(worker.name) + self._rooms.of(worker).padding
+
+    async def _ranked(self, worker: Worker) -> list[Frontier]:
+        """Our frontiers on a worker, least valuable first."""
+        now = self._clock()
+        ranking = self._rankings.get(worker.name)
+        if (
+            ranking is not None
+            and ranking.order
+            and ranking.epoch == worker.epoch
+            and 0.0 <= now - ranking.made < ranking.life
+        ):
+            return ranking.order
+        held = [
+            frontier
+            for frontier in await self._store.held()
+            if frontier.worker == worker.name and frontier.epoch == worker.epoch
+        ]
+        await self._measure(worker, held)
+        order = self._retention.ranked(held, now)
+        life = _RANKING_LIFE if len(order) > _FEW else 0.0
+        self._rankings[worker.name] = _Ranking(now, life, worker.epoch, order)
+        return order
+
+    async def _measure(self, worker: Worker, held: list[Frontier]) -> None:
+        """What rounding adds: exactly for our own, and by the same part for other routers' frontiers."""
+        tokens = sum(frontier.tokens for frontier in held)
+        own = sum(self._rooms.charge(worker, frontier.tokens) for frontier in held) - tokens
+        others = max(0, await self._store.tokens(worker.name) - tokens)
+        self._rooms.of(worker).padding = own + (others * own // tokens if tokens else 0)
+
+    async def _until_free(self, worker: Worker, budget: int) -> None:
+        room = self._rooms.of(worker)
+        try:
+            async with asyncio.timeout(self._patience):
+                while room.leaving and await self._resting(worker) + room.busy + room.leaving > budget:
+                    pending = self._leases.pending(worker)
+                    if pending is None:
+                        return
+                    await asyncio.shield(pending)
+                    await asyncio.sleep(0)  # those who wait for the same answer take note of it first
+        except TimeoutError:
+            return
