@@ -98,6 +98,13 @@ def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
         assert re.search(expected, told[key]), told
 
 
+def test_every_contradiction_is_told() -> None:
+    flags = {**ENGINES, "lease_ttl": "20", "pressure_low": "0.9", "pressure_high": "0.8"}
+    loaded = load(flags, {})
+    assert [fault.key for fault in loaded.faults] == ["settings", "settings"]
+    assert "pressure_low 0.9 is above pressure_high 0.8" in loaded.explain()
+
+
 def test_contradiction_with_a_setting_that_is_wrong_itself_is_not_told() -> None:
     told = faults(load({**ENGINES, "lease_ttl": "long", "renew_interval": "70"}, {}))
     assert list(told) == ["lease_ttl"]

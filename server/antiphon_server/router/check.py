@@ -94,7 +94,7 @@ def report(engines: Sequence[Engine], settings: RouterSettings) -> Report:
             pairs += 1
             reusing += all(e.info is not None and e.info.reuse for e in (p, d))
     for engine in decode:
-        if engine.info is not None and "reuse" in settings.paths:
+        if engine.info is not None and settings.keeps:
             found = list(_leases(engine.url, engine.info, settings))
             lines += found
             sound = sound and not found

@@ -5,6 +5,7 @@ Whatever is wrong is told at once, not one fault a try. A secret's value is show
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from antiphon_server.router.explain import Fault, masked, of_pydantic, shown
+from antiphon_server.router.explain import Fault, disagreements, masked, of_pydantic, shown
 from antiphon_server.router.options import FILE_TWIN, PREFIX, options
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.upstream import Origin
@@ -189,21 +190,24 @@ def _validated(values: Mapping[str, Given], faults: list[Fault]) -> RouterSettin
             try:
                 _Exactly(**{name: value for name, value in plain.items() if name not in named})
             except ValidationError as again:
-                # What is said about a setting that is wrong by itself would be about its default.
-                found = [p for p in again.errors() if not any(name in p["msg"] for name in named)]
-                faults += _faults(found, values)
+                wrong = again.errors()
+        # What is said about a setting that is wrong by itself would be about its default.
+        told = [text for problem in wrong if not problem["loc"] for text in disagreements(problem)]
+        faults += [
+            Fault("settings", None, "", text, "")
+            for text in told
+            if not any(re.search(rf"\b{name}\b", text) for name in named)
+        ]
         return None
     return RouterSettings.model_construct(_fields_set=exact.model_fields_set, **dict(exact))
 
 
 def _faults(errors: list[ErrorDetails], values: Mapping[str, Given]) -> list[Fault]:
-    found: dict[str, Fault] = {}
-    for error in errors:
-        name = str(error["loc"][0]) if error["loc"] else ""
-        given = values.get(name)
-        fault = of_pydantic(error, given.origin if given is not None else "")
-        found.setdefault(f"{name} {fault.problem}", fault)
-    return list(found.values())
+    return [
+        of_pydantic(error, values[name].origin if (name := str(error["loc"][0])) in values else "")
+        for error in errors
+        if error["loc"]
+    ]
 
 
 def _absent(settings: RouterSettings) -> list[Fault]:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import ErrorDetails
 
+from antiphon_server.router.agreements import DisagreementError
 from antiphon_server.router.options import Option, option
 from antiphon_server.router.settings import RouterSettings
 
@@ -47,9 +48,7 @@ def shown(value: Any) -> str:
 
 
 def of_pydantic(error: ErrorDetails, origin: str) -> Fault:
-    """What pydantic found, in the words of a setting."""
-    if not error["loc"]:
-        return Fault("settings", None, "", _said(error), "")
+    """What pydantic found wrong with a setting, in our words."""
     name = str(error["loc"][0])
     known = option(name)
     place = "".join(f"[{part}]" for part in error["loc"][1:])
@@ -58,6 +57,12 @@ def of_pydantic(error: ErrorDetails, origin: str) -> Fault:
         return Fault(name + place, value, origin, _said(error), "")
     problem = re.sub(r"^(Input|Value) should be ", "must be ", error["msg"]).replace("Input should", "must")
     return Fault(name + place, value, origin, problem, _remedy(known, error, origin))
+
+
+def disagreements(error: ErrorDetails) -> list[str]:
+    """What pydantic found wrong between settings."""
+    cause = error.get("ctx", {}).get("error")
+    return cause.problems if isinstance(cause, DisagreementError) else [_said(error)]
 
 
 def _said(error: ErrorDetails) -> str:

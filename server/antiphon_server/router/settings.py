@@ -17,6 +17,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from antiphon_server.router.plan import Path as TurnPath
+from antiphon_server.router.store_url import MEMORY, check_store
+from antiphon_server.router import agreements
 from antiphon_server.router.upstream import Origin
 
 
@@ -122,6 +124,41 @@ class Keeping(BaseModel):
     )
 
 
+class Sharing(BaseModel):
+    """State shared by several routers"""
+
+    store: str = Field(
+        default=MEMORY,
+        repr=False,
+        description="memory, or redis://, rediss:// or unix:// of a Redis or Valkey that several routers share",
+    )
+    store_prefix: str = Field(
+        default="antiphon",
+        min_length=1,
+        description="of all keys in Redis; the same on all routers of a fleet",
+    )
+    store_timeout: float = Field(
+        default=0.25, gt=0, description="for an answer of Redis; then local memory steps in until it is back"
+    )
+    release_on_stop: bool | None = Field(
+        default=None,
+        description="give up what is kept when the router stops; unset: not with Redis, where the other "
+        "routers, or this one when it is back, go on with it",
+    )
+
+    @field_validator("store")
+    @classmethod
+    def _names_a_store(cls, value: str) -> str:
+        return check_store(value)
+
+    @field_validator("store_prefix")
+    @classmethod
+    def _is_no_tag(cls, value: str) -> str:
+        if not value.isprintable() or set(value) & set("{} "):
+            raise ValueError(f"store_prefix {value!r} has a space or brace: use letters, digits, : and -")
+        return value
+
+
 class Placing(BaseModel):
     """Placement and breakers"""
 
@@ -213,7 +250,7 @@ class Serving(BaseModel):
     )
 
 
-class RouterSettings(Engines, Discovery, Placing, Keeping, Limits, Serving, BaseSettings):
+class RouterSettings(Engines, Discovery, Placing, Keeping, Sharing, Limits, Serving, BaseSettings):
     """All groups. Also reads the environment; ``config.load`` reads a file too and explains every fault."""
 
     model_config = SettingsConfigDict(
@@ -246,21 +283,8 @@ class RouterSettings(Engines, Discovery, Placing, Keeping, Limits, Serving, Base
         return self.allowed != {TurnPath.COLD}
 
     @model_validator(mode="after")
-    def _relieves_downwards(self) -> RouterSettings:
-        if self.pressure_low > self.pressure_high:
-            raise ValueError(
-                f"pressure_low {self.pressure_low:g} is above pressure_high {self.pressure_high:g}: "
-                "lower it, so that giving up comes to an end"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _renews_in_time(self) -> RouterSettings:
-        if self.renew_interval + self.lease_margin >= self.lease_ttl:
-            raise ValueError(
-                f"renew_interval {self.renew_interval:g} + lease_margin {self.lease_margin:g} must stay "
-                f"below lease_ttl {self.lease_ttl:g}, or leases end between two renewals"
-            )
+    def _agrees(self) -> RouterSettings:
+        agreements.check(self)
         return self
 
 

@@ -12,6 +12,7 @@ from antiphon_server.router.admission import TURNS_PER_DECODE, Admission, Capaci
 from antiphon_server.router.breaker import BreakerPolicy
 from antiphon_server.router.budget import AppendBudget
 from antiphon_server.router.conversations import Conversations
+from antiphon_server.router.discovery import Discovery
 from antiphon_server.router.drain import Drain
 from antiphon_server.router.eviction import Eviction
 from antiphon_server.router.frontier import FrontierStore
@@ -28,6 +29,7 @@ from antiphon_server.router.retention import Retention
 from antiphon_server.router.returns import Returns
 from antiphon_server.router.room import Rooms
 from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.store_url import MEMORY
 from antiphon_server.router.tenants import Tenants
 from antiphon_server.router.upstream import Timeouts, Upstream
 from antiphon_server.router.workers import Worker, Workers
@@ -48,7 +50,7 @@ class State:
         self.metrics = Metrics()
         self.drain = Drain()
         self.tenants = Tenants(settings)
-        self.store = store if store is not None else MemoryStore(settings.conversations)
+        self.store = store if store is not None else self._own_store(settings)
         self.upstream = Upstream(
             Timeouts(settings.connect_timeout, settings.prefill_timeout, settings.idle_timeout),
             keep_alive=settings.keep_alive,
@@ -139,6 +141,7 @@ class State:
         self.admission = Admission(
             self._capacity(settings), self.metrics, clock=clock, by_tenant=settings.tenant_metrics
         )
+        self.discovery = Discovery(settings, self.workers)
         self._budgets: dict[str, AppendBudget] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -148,6 +151,31 @@ class State:
         await self.workers.start()
         await self.leases.start()
         await self.pressure.start()
+        await self.discovery.start()
+
+    def _own_store(self, settings: RouterSettings) -> FrontierStore:
+        release = settings.release_on_stop
+        local = MemoryStore(settings.conversations, release=release is not False, clock=self.clock)
+        if settings.store == MEMORY:
+            return local
+        from antiphon_server.router.degrading_store import DegradingStore
+        from antiphon_server.router.redis_store import RedisStore
+
+        shared = RedisStore(
+            settings.store,
+            prefix=settings.store_prefix,
+            limit=settings.conversations,
+            timeout=settings.store_timeout,
+            release=release is True,
+            clock=self.clock,
+        )
+        return DegradingStore(
+            shared,
+            local,
+            dropped=lambda frontier: self.leases.release_frontier(frontier),
+            gauge=self.metrics.store_degraded,
+            clock=self.clock,
+        )
 
     def begin_drain(self) -> None:
         """Take no new turn; those in flight go on."""
@@ -166,6 +194,7 @@ class State:
             await asyncio.wait(self._background, timeout=self.settings.shutdown_grace)
         for task in self._background:
             task.cancel()
+        await self.discovery.stop()
         await self.workers.stop()
         await self.pressure.stop()
         await self.conversations.settle()

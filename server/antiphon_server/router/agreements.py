@@ -1,0 +1,51 @@
+"""What must hold between settings. Each rule says what is wrong and what to do, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon_server.router.settings import RouterSettings
+
+Rule = Callable[["RouterSettings"], str | None]
+
+
+class DisagreementError(ValueError):
+    """``problems``: all of them."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def check(settings: RouterSettings) -> None:
+    """Apply all rules.
+
+    Raises:
+        DisagreementError
+    """
+    problems = [problem for rule in RULES if (problem := rule(settings)) is not None]
+    if problems:
+        raise DisagreementError(problems)
+
+
+def _renews_in_time(settings: RouterSettings) -> str | None:
+    if settings.renew_interval + settings.lease_margin < settings.lease_ttl:
+        return None
+    return (
+        f"renew_interval {settings.renew_interval:g} + lease_margin {settings.lease_margin:g} must stay "
+        f"below lease_ttl {settings.lease_ttl:g}, or leases end between two renewals"
+    )
+
+
+def _relieves_downwards(settings: RouterSettings) -> str | None:
+    if settings.pressure_low <= settings.pressure_high:
+        return None
+    return (
+        f"pressure_low {settings.pressure_low:g} is above pressure_high {settings.pressure_high:g}: "
+        "lower it, so that giving up comes to an end"
+    )
+
+
+RULES: tuple[Rule, ...] = (_renews_in_time, _relieves_downwards)
