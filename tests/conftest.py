@@ -68,7 +68,8 @@ class _Background:
         prefill, decode = (SimulatedEngine(own, cluster=cluster) for own in self._settings[:2])
         try:
             async with serve(prefill) as p_url, serve(decode) as d_url:
-                app = create_app(RouterSettings(prefill=[p_url], decode=[d_url], **self._settings[2]))
+                router = {"paths": ["reuse"], "calibrate": False, **self._settings[2]}
+                app = create_app(RouterSettings(prefill=[p_url], decode=[d_url], **router))
                 config = uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=2)
                 server = _Guest(config)
                 serving = asyncio.create_task(server.serve())

@@ -143,6 +143,7 @@ class Info(msgspec.Struct, frozen=True):
     reuse: bool
     reuse_reason: str | None = None
     prefix_caching: bool = False
+    dtype: str | None = None
 
 
 class Prompt(msgspec.Struct, frozen=True):

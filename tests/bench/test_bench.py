@@ -57,7 +57,7 @@ def test_foreign_kv_fails_the_bench(simulated_stack: Any, tmp_path: Path) -> Non
 
 
 def test_router_that_reuses_nothing_fails_the_bench(simulated_stack: Any, tmp_path: Path) -> None:
-    stack = simulated_stack(router={"reuse": False})
+    stack = simulated_stack(router={"paths": ["cold"]})
     result = bench(stack.router, tmp_path)
     assert result.exit_code == 1
     assert "not all was reused: cold (off)" in result.output

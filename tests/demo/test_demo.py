@@ -83,7 +83,7 @@ def test_foreign_kv_fails_the_demo(demo: Run, simulated_stack: Any) -> None:
 
 
 def test_demo_that_reused_nothing_fails(demo: Run, simulated_stack: Any) -> None:
-    result = demo(simulated_stack(router={"reuse": False}))
+    result = demo(simulated_stack(router={"paths": ["cold"]}))
     assert result.exit_code == 1
     assert "answers identical: yes" in result.output
     assert "nothing was reused: off" in result.output

@@ -25,7 +25,12 @@ FOLLOW: Any = {"role": "user", "content": "And the next ones?"}
 @asynccontextmanager
 async def router_over(prefill: SimulatedEngine, decode: SimulatedEngine) -> AsyncIterator[str]:
     async with serve(prefill) as prefill_url, serve(decode) as decode_url:
-        workers: dict[str, Any] = {"prefill": [prefill_url], "decode": [decode_url]}
+        workers: dict[str, Any] = {
+            "prefill": [prefill_url],
+            "decode": [decode_url],
+            "paths": ["reuse"],
+            "calibrate": False,
+        }
         app = create_app(RouterSettings(**workers))
         server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_config=None))
         config = server.config

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from antiphon_server.stack import ports
-from antiphon_server.stack.settings import Override, StackSettings
+from antiphon_server.stack.settings import ALWAYS_REUSE, Override, StackSettings
 from antiphon_server.stack.stack import Stack
 
 ROUTER_START_S = 60.0
@@ -67,13 +67,13 @@ def fleet(log_dir: Path) -> Iterator[Mapping[str, Pair]]:
 
 @contextlib.contextmanager
 def router(prefill: str, decode: str, log: Path, env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A router process over one pair; its URL."""
+    """A router process over one pair; its URL. Always reuses unless ``env`` says otherwise."""
     port = ports.search(18000, ports.free, set())
     argv = [sys.executable, "-m", "antiphon_server.cli", "router", "--host", "127.0.0.1"]
     argv += ["--port", str(port), "--prefill", prefill, "--decode", decode]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            argv, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+            argv, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **ALWAYS_REUSE, **(env or {})}
         )
     url = f"http://127.0.0.1:{port}"
     try:

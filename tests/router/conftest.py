@@ -223,7 +223,9 @@ async def start() -> AsyncIterator[Start]:
                 urls[id(engine)] = await own.enter_async_context(serve(engine))
                 stops[id(engine)] = own.aclose
             settings = RouterSettings(
-                prefill=[urls[id(e)] for e in ps], decode=[urls[id(e)] for e in ds], **(router or {})
+                prefill=[urls[id(e)] for e in ps],
+                decode=[urls[id(e)] for e in ds],
+                **{"paths": ["reuse"], "calibrate": False, **(router or {})},
             )
             app = create_app(settings, clock=clock)
             url = await stack.enter_async_context(serve_router(app))

@@ -58,7 +58,7 @@ async def test_failed_reuse_leg_is_retried_cold_once(
 async def test_handle_is_burned_when_sent(start: Any, fault: Any, opening: list[Message]) -> None:
     rig = await start()
     history = await second_turn(rig, opening)
-    rig.prefill[0].faults.add(fault(kind="status", code=500, times=2))
+    rig.prefill[0].faults.add(fault(kind="status", code=500, times=3))
     failed = await rig.ask(history, conversation="c", check=False)
     assert failed.status == 500
     again = await rig.ask(history, conversation="c")

@@ -251,7 +251,7 @@ async def test_engine_that_cannot_reuse_gets_no_handle(start: Any, opening: list
 
 
 async def test_reuse_can_be_turned_off(start: Any, settled: Any, opening: list[Message]) -> None:
-    rig = await start(router={"reuse": False})
+    rig = await start(router={"paths": ["cold"]})
     for _ in range(2):
         assert (await rig.ask(opening, conversation="c")).reason == "off"
     await settled(lambda: rig.decode[0].pinned_blocks == 0)

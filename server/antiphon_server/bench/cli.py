@@ -48,7 +48,7 @@ def bench(
     from antiphon_server.bench.screen import screen
     from antiphon_server.bench.sweep import Plan, measure
     from antiphon_server.bench.table import summary, tables
-    from antiphon_server.stack.settings import Override, StackSettings
+    from antiphon_server.stack.settings import ALWAYS_REUSE, Override, StackSettings
 
     console = screen()
     load = os.getloadavg()[0]
@@ -65,6 +65,7 @@ def bench(
                     port=port,
                     key=key,
                     overrides={"prefill": Override(env={"VLLM_SERVER_DEV_MODE": "1"})},
+                    router_env=ALWAYS_REUSE,
                 )
                 site = stack.enter_context(sites.started(settings, console))
             sweep = measure(site, plan, lambda text: console.print(text, highlight=False), load=load)

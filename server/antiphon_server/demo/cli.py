@@ -35,12 +35,12 @@ def demo(
     from antiphon_server.demo.agent import script
     from antiphon_server.demo.chart import draw
     from antiphon_server.demo.runs import investigate_twice
-    from antiphon_server.stack.settings import StackSettings
+    from antiphon_server.stack.settings import ALWAYS_REUSE, StackSettings
 
     console = screen()
     load = os.getloadavg()[0]
     show.opening(console, model, turns)
-    settings = StackSettings(model=model, port=port, prefill_cache=False)
+    settings = StackSettings(model=model, port=port, prefill_cache=False, router_env=ALWAYS_REUSE)
     code = 1
     try:
         with started(settings, console) as site:

@@ -66,6 +66,7 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
         reuse=facts["reuse_reason"] is None,
         reuse_reason=facts["reuse_reason"],
         prefix_caching=bool(config.cache_config.enable_prefix_caching),
+        dtype=str(config.model_config.dtype).removeprefix("torch."),
     )
 
 

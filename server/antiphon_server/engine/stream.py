@@ -1,9 +1,8 @@
-"""The handle on streams: stock vLLM 0.31..0.32 computes it but sends it only in whole replies. And the prompt's
-length and cached part, which stock vLLM tells at a stream's end if at all.
+"""What stock vLLM 0.31..0.32 does not say on streams: the handle, and at the head the prompt's figures.
 
-``engine_client.generate`` yields the prompt's figures on the first output and the handle on the last. A wrapper
-notes them for the HTTP request that the output belongs to (context variable). The sender below holds the head
-of a reply until its first bytes, adds a header, and adds one SSE event before the stream's end mark.
+``engine_client.generate`` yields the prompt's length and cached part on the first output and the handle on the
+last. A wrapper notes them for the HTTP request that the output belongs to (context variable). The sender below
+holds the head of a reply until its first bytes, adds a header, and adds one SSE event before the end mark.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def event(handle: dict[str, Any]) -> bytes:
 
 
 def with_notes(send: Send) -> Send:
-    """A ``send`` for one HTTP response: adds the prompt's header, and the handle before a stream's end mark."""
+    """A ``send`` for one HTTP response: adds the prompt's header, and the handle before the end mark."""
     note: dict[str, Any] = {}
     _noted.set(note)
     streams = False

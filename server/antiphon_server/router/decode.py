@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from antiphon_server.protocol import Handle
+from antiphon_server.protocol import PROMPT_HEADER, Handle, Prompt, read_prompt
 from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.exchange import Answer, Exchange, InFlight, LegFailedError, RejectedError
-from antiphon_server.router.legs import Filled, decode_body, strip
+from antiphon_server.router.legs import strip
 from antiphon_server.router.relay import Relay
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import TurnRequest
@@ -21,14 +21,19 @@ from antiphon_server.router.upstream import Response
 from antiphon_server.router.workers import Worker
 
 Record = Callable[[Handle], Awaitable[None]]
+Head = Callable[["Begun"], list[Header]]
+"""Called once when decode has begun to answer; gives the headers for the client."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A leg that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply."""
+class Begun:
+    """A leg that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply.
+    ``prompt``: what decode said of the prompt. ``seconds``: from the leg's start to here."""
 
     response: Response
     first: bytes | None
+    prompt: Prompt | None
+    seconds: float
 
     @property
     def content_type(self) -> str:
@@ -46,22 +51,24 @@ class Decode:
         self,
         request: TurnRequest,
         worker: Worker,
-        filled: Filled | None,
+        body: bytes,
         reply: Reply,
-        headers: list[Header],
+        head: Head,
         record: Record,
+        *,
+        handed_over: bool,
     ) -> None:
-        """Decode, relay, and ``record`` the handle before the client sees the end. ``filled``: None without
-        prefill.
+        """Decode, relay, and ``record`` the handle before the client sees the end. ``handed_over``: the body
+        carries prefill's handle.
 
         Raises:
             LegFailedError: nothing has gone to the client, so the turn may be tried again from prefill on.
             RejectedError: the client's fault.
         """
-        body = decode_body(request.ask, filled)
         with InFlight(worker):
-            begun = await self._begin_shielded(request, worker, body, filled is not None)
+            begun = await self._begin_shielded(request, worker, body, handed_over)
             try:
+                headers = head(begun)
                 if begun.first is None:
                     await self._whole(request, worker, begun, reply, headers, record)
                 else:
@@ -71,7 +78,7 @@ class Decode:
 
     async def _begin_shielded(
         self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool
-    ) -> _Begun:
+    ) -> Begun:
         if not handed_over:
             return await self._begin(request, worker, body, repeat=True)
         # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
@@ -84,18 +91,20 @@ class Decode:
             raise
         return beginning.result()
 
-    async def _begin(self, request: TurnRequest, worker: Worker, body: bytes, *, repeat: bool) -> _Begun:
+    async def _begin(self, request: TurnRequest, worker: Worker, body: bytes, *, repeat: bool) -> Begun:
+        started = self._state.clock()
         response = await self._exchange.open(
             worker,
-            request.path,
+            request,
             body,
             request_id=request.leg_id("d"),
-            trace=request.headers,
             first=self._state.settings.decode_timeout,
             repeat=repeat,
         )
+        said = response.header(PROMPT_HEADER.lower().encode())
+        prompt = read_prompt(said.decode("latin-1") if said is not None else None)
         if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
-            return _Begun(response, None)
+            return Begun(response, None, prompt, self._state.clock() - started)
         try:
             first = await response.chunk()
         except UpstreamError as error:
@@ -104,18 +113,19 @@ class Decode:
             response.close()
             raise
         if first is None:
-            raise LegFailedError(EngineFailedError("the decode engine sent an empty stream"), over=True)
+            empty = EngineFailedError("the decode engine sent an empty stream")
+            raise LegFailedError(empty, worker, over=True)
         failure = _failure(first)
         if failure is not None:
             response.close()
-            raise LegFailedError(failure, over=True)
-        return _Begun(response, first)
+            raise LegFailedError(failure, worker, over=True)
+        return Begun(response, first, prompt, self._state.clock() - started)
 
     async def _whole(
         self,
         request: TurnRequest,
         worker: Worker,
-        begun: _Begun,
+        begun: Begun,
         reply: Reply,
         headers: list[Header],
         record: Record,
@@ -130,7 +140,7 @@ class Decode:
         self,
         request: TurnRequest,
         worker: Worker,
-        begun: _Begun,
+        begun: Begun,
         first: bytes,
         reply: Reply,
         headers: list[Header],
@@ -169,7 +179,7 @@ class Decode:
                 return
         await reply.write(relay.finish(), last=True)
 
-    async def _leave_when_begun(self, beginning: asyncio.Task[_Begun], worker: Worker) -> None:
+    async def _leave_when_begun(self, beginning: asyncio.Task[Begun], worker: Worker) -> None:
         """The client left before the first byte. A stream tells with it that the pull is over; a whole reply
         comes too late to tell, so that time must do."""
         with InFlight(worker):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
 from antiphon_server.router.connection import TimedOutError, UnsentError, UpstreamError
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError, KeyRefusedError, RouterError
+from antiphon_server.router.request import TurnRequest
 from antiphon_server.router.state import State
 from antiphon_server.router.upstream import Response, Timeouts
 from antiphon_server.router.workers import Worker
 
 _TRACING = ("traceparent", "tracestate")
+_OVERLOADED = {408, 425, 429}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,10 @@ class LegFailedError(Exception):
     ``over``: the engine is known to be done with the leg, so nobody reads the KV that the leg named.
     """
 
-    def __init__(self, cause: RouterError | Answer, *, over: bool) -> None:
+    def __init__(self, cause: RouterError | Answer, worker: Worker, *, over: bool) -> None:
         super().__init__(str(cause))
         self.cause = cause
+        self.worker = worker
         self.over = over
 
 
@@ -54,11 +56,10 @@ class Exchange:
     async def open(
         self,
         worker: Worker,
-        path: str,
+        request: TurnRequest,
         body: bytes,
         *,
         request_id: str,
-        trace: Mapping[str, str],
         first: float,
         repeat: bool,
     ) -> Response:
@@ -72,20 +73,22 @@ class Exchange:
             ("Content-Type", "application/json"),
             (PROTOCOL_HEADER, str(PROTOCOL)),
             ("X-Request-Id", request_id),
+            *worker.headers,
             *self._state.engine_headers,
-            *((name, trace[name]) for name in _TRACING if name in trace),
+            *((name, request.headers[name]) for name in _TRACING if name in request.headers),
         ]
         try:
             response = await self._state.upstream.send(
                 worker.origin,
                 "POST",
-                path,
+                request.path,
                 headers=headers,
                 body=body,
                 timeouts=Timeouts(settings.connect_timeout, first, settings.idle_timeout),
                 repeat=repeat,
             )
             if response.status == 200:
+                worker.succeeded(self._state.clock())
                 return response
             try:
                 content = await response.read(settings.max_reply)
@@ -111,10 +114,11 @@ class Exchange:
 
     def failed(self, worker: Worker, error: UpstreamError) -> LegFailedError:
         """The leg's end when the connection failed; has the engine probed."""
-        return LegFailedError(self.broken(worker, error), over=isinstance(error, UnsentError))
+        return LegFailedError(self.broken(worker, error), worker, over=isinstance(error, UnsentError))
 
     def broken(self, worker: Worker, error: UpstreamError) -> RouterError:
         """What the client is told when the connection failed; has the engine probed."""
+        worker.failed(self._state.clock())
         self._state.workers.suspect(worker, gone=isinstance(error, UnsentError) and error.refused)
         cause = str(error).removeprefix(f"{worker.origin.authority}: ")
         if isinstance(error, TimedOutError):
@@ -124,13 +128,17 @@ class Exchange:
     def _raise_for(self, worker: Worker, response: Response, content: bytes) -> None:
         status = response.status
         if status in {401, 403}:
-            raise LegFailedError(KeyRefusedError(worker.role), over=True)
+            worker.failed(self._state.clock())
+            raise LegFailedError(KeyRefusedError(worker.role), worker, over=True)
         content_type = (response.header(b"content-type") or b"application/json").decode("latin-1")
         retry_after = response.header(b"retry-after")
         answer = Answer(status, content_type, content, retry_after.decode("latin-1") if retry_after else None)
-        if status in {408, 425, 429} or status >= 500 or status < 400:
+        if status in _OVERLOADED:  # says nothing against the engine
+            raise LegFailedError(answer, worker, over=True)
+        if status >= 500 or status < 400:
+            worker.failed(self._state.clock())
             self._state.workers.suspect(worker)
-            raise LegFailedError(answer, over=True)
+            raise LegFailedError(answer, worker, over=True)
         raise RejectedError(answer)
 
 

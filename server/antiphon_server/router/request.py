@@ -10,12 +10,23 @@ from itertools import count
 
 from antiphon_server.router.identity import Identity
 from antiphon_server.router.legs import Ask
+from antiphon_server.router.plan import Path
+from antiphon_server.router.workers import Worker
 
 log = logging.getLogger("antiphon_server.router.turn")
 
 
 def _new_id() -> str:
     return secrets.token_hex(12)
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """What a turn of the router's own is to measure: it takes these engines and paths, and counts nowhere."""
+
+    prefill: Worker
+    decode: Worker
+    paths: frozenset[Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,7 @@ class TurnRequest:
     path: str
     headers: Mapping[str, str]
     started: float
+    forced: Forced | None = None
     id: str = field(default_factory=_new_id)
     _legs: count[int] = field(default_factory=count)
 

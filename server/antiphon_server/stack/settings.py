@@ -25,6 +25,10 @@ class Role(StrEnum):
     ROUTER = "router"
 
 
+ALWAYS_REUSE: Mapping[str, str] = {"ANTIPHON_PATHS": "reuse", "ANTIPHON_CALIBRATE": "false"}
+"""Environment of a router that is to show or measure reuse itself: it pulls all that decode holds, even where
+another path is expected to be faster."""
+
 FailurePolicy = Literal["fail", "recompute"]
 
 

@@ -1,0 +1,310 @@
+"""One attempt at a turn: take the frontier, place, plan, prefill, decode, record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import msgspec
+
+from antiphon_server.protocol import Handle, seal_of
+from antiphon_server.router.conversations import Visit
+from antiphon_server.router.decode import Begun, Decode
+from antiphon_server.router.errors import UnavailableError
+from antiphon_server.router.exchange import LegFailedError, RejectedError
+from antiphon_server.router.extent import extent_of
+from antiphon_server.router.forecast import Growth, forecast, growth
+from antiphon_server.router.frontier import Frontier
+from antiphon_server.router.legs import append_body, decode_body
+from antiphon_server.router.placement import Place
+from antiphon_server.router.plan import Path, Plan, Reason, plan
+from antiphon_server.router.prefill import Prefill, Prefilled
+from antiphon_server.router.rates import Work
+from antiphon_server.router.reply import Header, Reply
+from antiphon_server.router.request import TurnRequest
+from antiphon_server.router.state import State
+from antiphon_server.router.workers import Worker
+
+REUSE_HEADER = "x-antiphon-reuse"
+_ANSWER = 512
+"""Tokens that an answer is taken for where the request sets no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A decided attempt. ``prefill``: None where the turn goes straight to decode. ``turn``: what is known of
+    the prompt's length, None on a first turn. ``append``: expected seconds of an append."""
+
+    plan: Plan
+    prefill: Worker | None
+    decode: Worker
+    turn: Growth | None
+    append: float | None = None
+
+
+class Attempt:
+    """Serves a turn once. Whatever it has taken is burned, recorded or released when it ends."""
+
+    def __init__(
+        self,
+        state: State,
+        prefill: Prefill,
+        decode: Decode,
+        request: TurnRequest,
+        visit: Visit,
+        reply: Reply,
+    ) -> None:
+        self._state = state
+        self._prefill = prefill
+        self._decode = decode
+        self._request = request
+        self._visit = visit
+        self._reply = reply
+        self._place = state.placement.of(visit.key)
+        self._frontier: Frontier | None = None
+
+    async def run(self, failed: Collection[str], *, again: bool) -> None:
+        """``failed``: names of engines that failed in this turn. ``again``: not the first attempt.
+
+        Raises:
+            LegFailedError: nothing has gone to the client.
+            RejectedError: the client's fault.
+            UnavailableError: no decode engine is up.
+        """
+        absent = await self._take(again)
+        try:
+            step = self._decide(failed, absent)
+            if step.prefill is None:
+                await self._straight(step)
+            else:
+                await self._through_prefill(step, step.prefill)
+        finally:
+            self._release_frontier()
+
+    async def _take(self, again: bool) -> Plan | None:
+        """Take the frontier. Returns the plan of a turn that cannot have one."""
+        request, visit, settings = self._request, self._visit, self._state.settings
+        if request.ask.alone is not None:
+            return Plan(Path.COLD, request.ask.alone)
+        if visit.key is None:
+            return Plan(Path.COLD, Reason.ANONYMOUS if settings.keeps else Reason.OFF)
+        if not settings.keeps:
+            return Plan(Path.COLD, Reason.OFF)
+        if again:  # a frontier that is there now is another turn's
+            return Plan(Path.COLD, Reason.FAILED)
+        self._frontier = await self._state.conversations.take(visit)
+        return None
+
+    def _decide(self, failed: Collection[str], given: Plan | None) -> Step:
+        state, frontier, visit = self._state, self._frontier, self._visit
+        forced = self._request.forced
+        preferred = frontier.worker if frontier is not None else self._place.decode
+        decode = forced.decode if forced is not None else state.placement.decode(visit.key, preferred, failed)
+        if decode is None:
+            decode = state.placement.decode(visit.key, preferred, ())
+        if decode is None:
+            raise UnavailableError("no decode engine is up: try again soon")
+        if self._request.ask.alone is not None:
+            assert given is not None
+            return Step(given, None, decode, None)
+        prefill = forced.prefill if forced is not None else self._place_prefill(decode, failed)
+        if given is not None:
+            chosen = given if prefill is not None else Plan(Path.COLD, Reason.UNHEALTHY)
+            return Step(chosen, prefill, decode, None)
+        turn = growth(frontier, self._request.ask.body) if frontier is not None else None
+        holder = state.workers.find(frontier.worker) if frontier is not None else None
+        now = state.clock()
+        expected = None
+        if turn is not None and prefill is not None:
+            budget = state.append_budget(decode.name)
+            expected = forecast(
+                turn,
+                state.rates,
+                prefill=prefill.name,
+                decode=decode.name,
+                same_prefill=self._place.prefill == prefill.name,
+                streams=decode.in_flight,
+                room=budget.room(now),
+            )
+        known = self._place != Place()
+        chosen = plan(
+            frontier,
+            absent=Reason.BUSY if visit.company else Reason.LOST if known else Reason.FIRST,
+            holder=holder.state if holder is not None else None,
+            prefill=prefill.state if prefill is not None else None,
+            decode=decode.state,
+            stays=holder is decode,
+            now=now,
+            margin=state.settings.lease_margin,
+            expected=expected,
+            paths=forced.paths if forced is not None else state.settings.allowed,
+        )
+        if chosen.declined is not None:
+            state.metrics.append_declined.labels(chosen.declined.value).inc()
+        if chosen.path is Path.APPEND:
+            return Step(chosen, None, decode, turn, expected.append if expected is not None else None)
+        if chosen.path is Path.COLD:
+            self._release_frontier()
+        return Step(chosen, prefill, decode, turn)
+
+    def _place_prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
+        choose = self._state.placement.prefill
+        found = choose(self._visit.key, decode, self._place.prefill, failed)
+        return found if found is not None else choose(self._visit.key, decode, self._place.prefill, ())
+
+    async def _straight(self, step: Step) -> None:
+        """Decode alone: it has the prompt's beginning, or no prefill engine can help."""
+        state, request = self._state, self._request
+        appends = step.plan.path is Path.APPEND
+        tokens = step.turn.total if step.turn is not None else 0
+        if appends and step.append is not None:
+            state.append_budget(step.decode.name).spend(step.append, state.clock())
+        ahead, streams = state.rates.ahead(step.decode.name), step.decode.in_flight
+
+        def begun(leg: Begun) -> None:
+            self._release_frontier()  # the blocks are this leg's own now
+            if appends and leg.first is not None and leg.prompt is not None:
+                new = leg.prompt.tokens - leg.prompt.cached
+                work = Work(max(0, new), leg.prompt.tokens, ahead=ahead, streams=streams)
+                state.rates.saw_append(step.decode.name, work, leg.seconds)
+
+        body = decode_body(request.ask, None) if request.ask.alone is not None else append_body(request.ask)
+        with state.rates.computing(step.decode.name, step.turn.new if step.turn is not None else 0):
+            await self._decode_leg(step, body, None, begun, tokens)
+
+    async def _through_prefill(self, step: Step, worker: Worker) -> None:
+        prefilled = await self._filled(step, worker)
+        if prefilled is None:
+            unhealthy = Step(Plan(Path.COLD, Reason.UNHEALTHY), None, step.decode, step.turn)
+            await self._straight(unhealthy)
+            return
+        state = self._state
+        streams = step.decode.in_flight
+
+        def begun(leg: Begun) -> None:
+            state.placement.pairs.succeeded(worker, step.decode)
+            if leg.first is not None and prefilled.tokens:
+                work = Work(0, prefilled.tokens, pulled=prefilled.tokens, streams=streams)
+                state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
+
+        body = decode_body(self._request.ask, prefilled.filled)
+        filled_step = Step(prefilled.plan, worker, step.decode, step.turn)
+        try:
+            await self._decode_leg(filled_step, body, prefilled, begun, prefilled.tokens)
+        except (LegFailedError, RejectedError) as error:
+            if isinstance(error, RejectedError) or error.over:
+                self._prefill.give_up(prefilled)
+            if isinstance(error, LegFailedError) and prefilled.filled is not None:
+                state.placement.pairs.failed(worker, step.decode, state.clock())
+            raise
+
+    async def _filled(self, step: Step, worker: Worker) -> Prefilled | None:
+        """Run the prefill leg; None when it failed and no other prefill engine is up."""
+        state, frontier, request = self._state, self._frontier, self._request
+        expected_new = step.turn.new if step.turn is not None and step.plan.path is Path.REUSE else 0
+        try:
+            if step.plan.path is Path.REUSE and frontier is not None:
+                self._visit.phase = "pull"
+                self._frontier = None  # burned
+                prefilled = await self._prefill.reuse(request, worker, step.plan, frontier, expected_new)
+            else:
+                self._visit.phase = "prefill"
+                expected_new = step.turn.total if step.turn is not None else 0
+                prefilled = await self._prefill.cold(request, worker, step.plan, expected_new)
+        except LegFailedError as failure:
+            if any(other.healthy for other in state.workers.prefill):
+                raise
+            request.log("prefill.all_down", cause=str(failure.cause))
+            return None
+        if step.turn is not None and step.turn.held:
+            share = min(1.0, max(0, prefilled.matched - prefilled.pulled) / step.turn.held)
+            state.rates.saw_local(worker.name, share, same=self._place.prefill == worker.name)
+        return prefilled
+
+    async def _decode_leg(
+        self,
+        step: Step,
+        body: bytes,
+        prefilled: Prefilled | None,
+        on_begun: Callable[[Begun], None],
+        tokens: int,
+    ) -> None:
+        state, visit, request = self._state, self._visit, self._request
+        expected = tokens + (request.ask.answer_limit or _ANSWER)
+        try:
+            await state.conversations.make_room(visit, step.decode, expected)
+        except asyncio.CancelledError:
+            if prefilled is not None:
+                self._prefill.give_up(prefilled)
+            raise
+        visit.phase = "decode"
+        epoch = step.decode.epoch
+        captured = False
+        prompt = tokens
+
+        def head(leg: Begun) -> list[Header]:
+            nonlocal prompt
+            on_begun(leg)
+            if prefilled is not None:
+                matched, pulled = prefilled.matched, prefilled.pulled
+            else:
+                matched = leg.prompt.cached if leg.prompt is not None else 0
+                pulled = 0
+                prompt = leg.prompt.tokens if leg.prompt is not None else 0
+
+            def first_byte() -> None:
+                visit.phase = "stream"
+                if request.forced is None:
+                    state.metrics.turn(step.plan, matched, pulled, state.clock() - request.started)
+
+            self._reply.on_first_byte(first_byte)
+            reason = step.plan.reason
+            return [
+                (REUSE_HEADER, f"path={step.plan.path}; matched={matched}; reason={reason}"),
+                ("x-request-id", request.id),
+            ]
+
+        async def record(handle: Handle) -> None:
+            nonlocal captured
+            captured = True
+            await self._record(step, epoch, prompt, handle)
+
+        handed_over = prefilled is not None and prefilled.filled is not None
+        await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
+        if handed_over or step.plan.path is Path.APPEND:
+            state.metrics.handles.labels("captured" if captured else "missing").inc()
+
+    async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> None:
+        state, visit, decode = self._state, self._visit, step.decode
+        lease = handle.get("remote_request_id")
+        seal = seal_of(handle)
+        if not isinstance(lease, str):
+            return
+        reusable = decode.reuse and (decode.state.caches or any(w.reuse for w in state.workers.prefill))
+        keep = state.settings.keeps and reusable and not (visit.closed or self._request.identity.final)
+        if not keep or visit.key is None or seal is None or epoch is None or epoch != decode.epoch:
+            state.leases.release(decode, lease)
+            return
+        now = state.clock()
+        frontier = Frontier(
+            visit.key,
+            msgspec.json.encode(handle),
+            lease,
+            decode.name,
+            epoch,
+            seal.tokens,
+            deadline=now + state.leases.granted(decode),
+            idle_since=now,
+            prompt_tokens=prompt_tokens,
+            extent=extent_of(self._request.ask.body),
+            began=self._request.started,
+        )
+        await state.conversations.record(visit, frontier)
+        prefill = step.prefill.name if step.prefill is not None else self._place.prefill
+        state.placement.remember(visit.key, Place(prefill, decode.name))
+
+    def _release_frontier(self) -> None:
+        frontier, self._frontier = self._frontier, None
+        if frontier is not None:
+            self._state.leases.release_frontier(frontier)

@@ -1,0 +1,90 @@
+"""Rates are learnt from legs."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from antiphon_server.router.rates import Fit, Rates, Work
+
+
+def leg(work: Work, *, fixed: float = 0.03, token: float = 1e-4, attention: float = 2e-9) -> float:
+    """What an engine takes."""
+    past = work.context - work.new / 2
+    return fixed + (work.new + work.ahead) * token + work.new * past * attention + work.pulled * 1e-6
+
+
+def test_nothing_is_expected_before_two_legs() -> None:
+    rates = Rates()
+    assert rates.prefill("p", Work(10, 10)) is None
+    rates.saw_prefill("p", Work(10, 10), 1.0)
+    assert rates.prefill("p", Work(10, 10)) is None
+    rates.saw_prefill("p", Work(1000, 1000), 2.0)
+    assert rates.prefill("p", Work(10, 10)) == pytest.approx(1.0, rel=0.1)
+
+
+def test_learns_fixed_cost_tokens_attention_and_transfer() -> None:
+    rates, draw = Rates(), random.Random(1)
+    for _ in range(200):
+        context = draw.randrange(200, 60_000)
+        pulled = draw.choice([0, int(context * draw.random())])
+        work = Work(context - pulled, context, pulled=pulled, ahead=draw.choice([0, 5000]))
+        rates.saw_prefill("p", work, leg(work) * draw.uniform(0.9, 1.1))
+    for work in (
+        Work(300, 300),
+        Work(50_000, 50_000),
+        Work(500, 50_000, pulled=49_500),
+        Work(9, 9, ahead=9000),
+    ):
+        assert rates.prefill("p", work) == pytest.approx(leg(work), rel=0.25)
+
+
+def test_follows_an_engine_that_becomes_slower() -> None:
+    fit = Fit(1)
+    for seconds in [1.0] * 50 + [3.0] * 100:
+        fit.observe([1.0], seconds)
+    assert fit.seconds([1.0]) == pytest.approx(3.0, rel=0.2)
+
+
+def test_a_pause_of_the_engine_is_not_taken_for_its_rate() -> None:
+    fit = Fit(1)
+    for seconds in [1.0] * 20 + [500.0] + [1.0] * 3:
+        fit.observe([1.0], seconds)
+    assert fit.seconds([1.0]) < 1.5
+
+
+def test_expectations_grow_with_the_leg() -> None:
+    rates, draw = Rates(), random.Random(2)
+    for _ in range(50):
+        work = Work(draw.randrange(1, 9000), 9000, streams=draw.randrange(5))
+        rates.saw_append("d", work, draw.uniform(0.01, 3.0))
+    seconds = [rates.append("d", Work(new, 9000)) or 0.0 for new in (1, 100, 1000, 9000)]
+    assert seconds == sorted(seconds)
+
+
+def test_ahead_counts_what_is_being_computed() -> None:
+    rates = Rates()
+    with rates.computing("p", 100):
+        with contextlib.suppress(RuntimeError), rates.computing("p", 50):
+            assert rates.ahead("p") == 150
+            raise RuntimeError
+        assert rates.ahead("p") == 100
+    assert rates.ahead("p") == 0
+
+
+def test_new_life_of_an_engine_is_measured_anew() -> None:
+    rates = Rates()
+    for new in (10, 1000):
+        rates.saw_prefill("p", Work(new, new), 1.0)
+    rates.forget("p")
+    assert rates.prefill("p", Work(10, 10)) is None
+
+
+def test_figures_are_tokens_a_second() -> None:
+    rates = Rates()
+    for new in (100, 1000, 10_000):
+        rates.saw_prefill("p", Work(new, new), new * 1e-3)
+    figures = {(worker, what): rate for worker, what, rate in rates.figures()}
+    assert figures["p", "prefill"] == pytest.approx(1000, rel=0.1)
