@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from antiphon_server.router.admin import Admin
+from antiphon_server.router.drain import DrainGate
+from antiphon_server.router.calibration import Calibration
 from antiphon_server.router.endpoint import TurnEndpoint
 from antiphon_server.router.errors import RouterError, error_body
 from antiphon_server.router.frontier import FrontierStore
+from antiphon_server.router.gate import Gate
+from antiphon_server.router.passage import Passage
+from antiphon_server.router.path_id import CONVERSATION_PATH
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.state import State
-from antiphon_server.router.surfaces import ConversationRoutes, Probes, Proxied
+from antiphon_server.router.surfaces import ConversationRoutes, Probes
 from antiphon_server.router.turn import PATHS, Turns
 
 __all__ = ["create_app"]
@@ -35,29 +43,34 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await state.start()
+        measuring = asyncio.create_task(calibration.run()) if settings.calibrate and settings.keeps else None
         try:
             yield
         finally:
+            if measuring is not None:
+                measuring.cancel()
+                await asyncio.gather(measuring, return_exceptions=True)
             await state.stop()
 
     turns = Turns(state)
+    calibration = Calibration(state, turns)
     probes = Probes(state)
     conversations = ConversationRoutes(state)
-    proxied = Proxied(state)
     app = Starlette(
         lifespan=lifespan,
+        middleware=[Middleware(DrainGate, drain=state.drain), Middleware(Gate, state=state)],
         routes=[
             *(
-                Route(path, TurnEndpoint(turns, settings, surface, state.tenants), methods=["POST"])
+                Route(path, TurnEndpoint(turns, state, surface), methods=["POST"])
                 for surface, path in PATHS.items()
             ),
-            Route("/v1/models", proxied.models, methods=["GET"]),
-            Route("/tokenize", proxied.tokenize, methods=["POST"]),
-            Route("/v1/conversations/{id:path}", conversations.end, methods=["DELETE"]),
-            Route("/v1/conversations/{id:path}", conversations.describe, methods=["GET"]),
+            *Passage(state).routes(),
+            Route(CONVERSATION_PATH, conversations.end, methods=["DELETE"]),
+            Route(CONVERSATION_PATH, conversations.describe, methods=["GET"]),
             Route("/health", probes.health, methods=["GET"]),
             Route("/ready", probes.ready, methods=["GET"]),
             Route("/metrics", probes.metrics, methods=["GET"]),
+            *Admin(state).routes(),
         ],
         exception_handlers={RouterError: _router_error, 404: _not_found, 405: _not_found},
     )
@@ -67,7 +80,10 @@ def create_app(
 
 async def _router_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RouterError)
-    return Response(error.body(), error.status, dict(error.headers), media_type="application/json")
+    anthropic = request.url.path.startswith("/v1/messages")
+    return Response(
+        error.body(anthropic=anthropic), error.status, dict(error.headers), media_type="application/json"
+    )
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

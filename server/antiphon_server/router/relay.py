@@ -11,10 +11,12 @@ import re
 import msgspec
 
 from antiphon_server.protocol import HANDLE_OBJECT, Handle
-from antiphon_server.router.legs import needs_stripping, strip
+from antiphon_server.router.errors import RouterError
+from antiphon_server.router.legs import FORMS, Surface, needs_stripping, strip
 
 _END = re.compile(rb"\r?\n\r?\n")
 _DATA = b"data:"
+_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 _HANDLE = f'"{HANDLE_OBJECT}"'.encode()
 LONGEST_EVENT = 16 * 1024 * 1024
 """Bytes. An event above is passed on as it comes, unless it is the handle."""
@@ -26,12 +28,15 @@ class _HandleEvent(msgspec.Struct):
 
 
 class Relay:
-    """State of one stream. ``handle``: what decode said where the KV lives, once it came. ``done``:
-    ``[DONE]`` came."""
+    """State of one stream. ``handle``: what decode said where the KV lives, once it came. ``done``: the
+    stream's last event came."""
 
-    def __init__(self, token_ids: bool) -> None:
+    def __init__(self, token_ids: bool, surface: Surface = "chat") -> None:
         self._token_ids = token_ids
+        self._surface: Surface = surface
+        self._ends = FORMS[surface].ends
         self._rest = b""
+        self._relayed = b""
         self.handle: Handle | None = None
         self.done = False
 
@@ -42,11 +47,34 @@ class Relay:
         if not data.endswith(b"\n\n") and not data.endswith(b"\r\n\r\n"):
             cut = _last_end(data)
             data, self._rest = data[:cut], data[cut:]
-            if len(self._rest) > LONGEST_EVENT and _HANDLE not in self._rest:
+            if len(self._rest) > LONGEST_EVENT and not self._may_hold_handle(self._rest):
                 data, self._rest = data + self._rest, b""
-        if not self._has_to_change(data):
-            self.done = self.done or data.endswith((b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n"))
+        if not data:
             return data
+        if self._has_to_change(data):
+            data = self._changed(data)
+        else:
+            self.done = self.done or data.startswith(self._ends, _last_event(data))
+        self._relayed = data or self._relayed
+        return data
+
+    def finish(self) -> bytes:
+        """What was still incomplete when the stream ended, as it is."""
+        rest, self._rest = self._rest, b""
+        return b"" if self._may_hold_handle(rest) else rest
+
+    def broken(self, error: RouterError) -> bytes:
+        """The event that tells a client why its stream ends here."""
+        numbers = _NUMBER.findall(self._relayed) if self._surface == "responses" else []
+        return error.event(self._surface, int(numbers[-1]) + 1 if numbers else 0)
+
+    def _may_hold_handle(self, event: bytes) -> bool:
+        return _HANDLE in event or (event.startswith(self._ends) and self._surface == "responses")
+
+    def _has_to_change(self, data: bytes) -> bool:
+        return _HANDLE in data or needs_stripping(data, self._token_ids)
+
+    def _changed(self, data: bytes) -> bytes:
         out = []
         start = 0
         for end in _END.finditer(data):
@@ -55,23 +83,14 @@ class Relay:
         out.append(data[start:])
         return b"".join(out)
 
-    def finish(self) -> bytes:
-        """What was still incomplete when the stream ended, as it is."""
-        rest, self._rest = self._rest, b""
-        return b"" if _HANDLE in rest else rest
-
-    def _has_to_change(self, data: bytes) -> bool:
-        return _HANDLE in data or needs_stripping(data, self._token_ids)
-
     def _event(self, event: bytes, end: bytes) -> bytes:
-        if not event.startswith(_DATA):
-            return event
-        payload = event[len(_DATA) : -len(end)].strip()
-        if payload == b"[DONE]":
-            self.done = True
-            return event
+        self.done = self.done or event.startswith(self._ends)
         if not self._has_to_change(event):
             return event
+        at = 0 if event.startswith(_DATA) else event.find(b"\n" + _DATA) + 1
+        if not event.startswith(_DATA, at):
+            return event
+        payload = event[at + len(_DATA) : -len(end)].strip()
         if _HANDLE in payload:
             try:
                 found = msgspec.json.decode(payload, type=_HandleEvent)
@@ -83,10 +102,16 @@ class Relay:
         stripped, handle = strip(payload, self._token_ids)
         if handle is not None:
             self.handle = handle
-        return event if stripped is payload else b"data: " + stripped + end
+        return event if stripped is payload else event[:at] + b"data: " + stripped + end
 
 
-def _last_end(data: bytes) -> int:
-    cut = data.rfind(b"\n\n")
-    crlf = data.rfind(b"\r\n\r\n")
+def _last_event(data: bytes) -> int:
+    """Where the last event of ``data`` begins, which is complete events."""
+    return _last_end(data, len(data) - (4 if data.endswith(b"\r\n\r\n") else 2))
+
+
+def _last_end(data: bytes, stop: int | None = None) -> int:
+    """Where the last complete event before ``stop`` ends."""
+    cut = data.rfind(b"\n\n", 0, stop)
+    crlf = data.rfind(b"\r\n\r\n", 0, stop)
     return max(cut + 2 if cut >= 0 else 0, crlf + 4 if crlf >= 0 else 0)

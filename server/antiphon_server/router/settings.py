@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field, SecretStr, field_validator, model_validat
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from antiphon_server.router import agreements
 from antiphon_server.router.plan import Path as TurnPath
 from antiphon_server.router.store_url import MEMORY, check_store
-from antiphon_server.router import agreements
 from antiphon_server.router.upstream import Origin
 
 
@@ -164,6 +164,9 @@ class Placing(BaseModel):
 
     known: int = Field(
         default=200_000, ge=1, description="conversations whose workers are remembered; some 300 bytes each"
+    )
+    responses: int = Field(
+        default=50_000, ge=1, description="response ids remembered, for previous_response_id"
     )
     load_bound: float = Field(
         default=1.5,

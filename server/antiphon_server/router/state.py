@@ -25,6 +25,7 @@ from antiphon_server.router.pressure import PressureWatch
 from antiphon_server.router.rates import Rates
 from antiphon_server.router.recompute import Recompute
 from antiphon_server.router.releases import LeaseCalls
+from antiphon_server.router.responses import Responses
 from antiphon_server.router.retention import Retention
 from antiphon_server.router.returns import Returns
 from antiphon_server.router.room import Rooms
@@ -51,10 +52,7 @@ class State:
         self.drain = Drain()
         self.tenants = Tenants(settings)
         self.store = store if store is not None else self._own_store(settings)
-        self.upstream = Upstream(
-            Timeouts(settings.connect_timeout, settings.prefill_timeout, settings.idle_timeout),
-            keep_alive=settings.keep_alive,
-        )
+        self.upstream = Upstream(_timeouts(settings), keep_alive=settings.keep_alive)
         key = settings.engine_key.get_secret_value() if settings.engine_key is not None else None
         self.engine_headers: tuple[tuple[str, str], ...] = (
             (("Authorization", f"Bearer {key}"),) if key else ()
@@ -86,14 +84,11 @@ class State:
             placed=self.metrics.placed,
         )
         self.rates = Rates()
+        self.responses = Responses(settings.responses)
         self.returns = Returns(settings.known)
         self.rooms = Rooms(settings.keep_share, clock)
-        retention = Retention(
-            self.returns.chance,
-            keep=settings.keep,
-            least_chance=settings.least_chance,
-            saving=Recompute(self.rates.recompute, clock),
-        )
+        self._saving = Recompute(self.rates.recompute, clock)
+        retention = self._retention(settings)
         self.leases = Leases(
             self.workers,
             self.store,
@@ -187,6 +182,18 @@ class State:
         self.tenants.reload(settings)  # may refuse its keys, so it comes first
         self.settings = settings
         self.admission.resize(self._capacity(settings))
+        self.upstream.retune(_timeouts(settings), keep_alive=settings.keep_alive)
+        self.workers.retune(interval=settings.probe_interval, timeout=settings.probe_timeout)
+        self.placement.retune(bound=settings.load_bound)
+        retention = self._retention(settings)
+        self.rooms.share = settings.keep_share
+        self.leases.retune(retention, ttl=settings.lease_ttl, interval=settings.renew_interval)
+        self.eviction.retune(
+            retention, conversations=settings.conversations, per_tenant=settings.tenant_conversations
+        )
+        self.pressure.retune(high=settings.pressure_high, low=settings.pressure_low)
+        for budget in self._budgets.values():
+            budget.slowdown, budget.stall = settings.append_slowdown, settings.append_stall
 
     async def stop(self) -> None:
         """Let shielded legs end, release every lease, close connections."""
@@ -210,6 +217,11 @@ class State:
             budget = self._budgets[decode] = AppendBudget(settings.append_slowdown, settings.append_stall)
         return budget
 
+    def _retention(self, settings: RouterSettings) -> Retention:
+        return Retention(
+            self.returns.chance, settings.keep, least_chance=settings.least_chance, saving=self._saving
+        )
+
     def _capacity(self, settings: RouterSettings) -> Capacity:
         def turns() -> int:
             return settings.max_turns or TURNS_PER_DECODE * max(1, len(self.workers.decode))
@@ -223,12 +235,21 @@ class State:
         task.add_done_callback(self._background.discard)
 
     async def _forget_old_life(self, worker: Worker) -> None:
-        self.placement.pairs.forget(worker)
+        self._forget_measured(worker)
         if worker.epoch is not None:
             await self.store.fence(worker.name, worker.epoch)
 
-    async def _forget_removed(self, worker: Worker) -> None:
+    def _forget_measured(self, worker: Worker) -> None:
         self.placement.pairs.forget(worker)
+        self.rates.forget(worker.name)
+        self._budgets.pop(worker.name, None)
+
+    async def _forget_removed(self, worker: Worker) -> None:
+        self._forget_measured(worker)
         held = [f for f in await self.store.held() if f.worker == worker.name]
         for frontier in await self.store.remove(held):
             self.leases.release(worker, frontier.lease)
+
+
+def _timeouts(settings: RouterSettings) -> Timeouts:
+    return Timeouts(settings.connect_timeout, settings.prefill_timeout, settings.idle_timeout)

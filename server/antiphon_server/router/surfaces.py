@@ -1,4 +1,4 @@
-"""The router's endpoints besides turns: what one engine answers, conversations, health and metrics."""
+"""The router's own endpoints besides turns: conversations, health and metrics."""
 
 from __future__ import annotations
 
@@ -6,49 +6,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from antiphon_server.router.connection import UpstreamError
-from antiphon_server.router.endpoint import read_body
-from antiphon_server.router.errors import EngineFailedError, KeyRefusedError, NotFoundError, UnavailableError
-from antiphon_server.router.identity import clean_id
+from antiphon_server.router.errors import NotFoundError
+from antiphon_server.router.gate import caller_of
+from antiphon_server.router.path_id import conversation_in
 from antiphon_server.router.state import State
-from antiphon_server.router.workers import Worker
-
-
-class Proxied:
-    """Endpoints that one engine answers."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    async def models(self, request: Request) -> Response:
-        """What decode serves."""
-        return await self._ask(self._state.workers.decode, "decode", "GET", "/v1/models", b"")
-
-    async def tokenize(self, request: Request) -> Response:
-        """Prefill's tokenizer."""
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        body = await read_body(request.receive, headers, self._state.settings.max_body)
-        return await self._ask(self._state.workers.prefill, "prefill", "POST", "/tokenize", body or b"")
-
-    async def _ask(self, workers: list[Worker], role: str, method: str, path: str, body: bytes) -> Response:
-        worker = self._state.placement.choose(workers, None)
-        if worker is None:
-            raise UnavailableError(f"no {role} engine is up: try again soon")
-        headers = (("Content-Type", "application/json"), *self._state.engine_headers)
-        try:
-            response = await self._state.upstream.send(
-                worker.origin, method, path, headers=headers, body=body, repeat=True
-            )
-            try:
-                content = await response.read(self._state.settings.max_reply)
-            finally:
-                response.close()
-        except UpstreamError as error:
-            self._state.workers.suspect(worker)
-            raise EngineFailedError(f"the {role} engine did not answer {path}") from error
-        if response.status in {401, 403}:
-            raise KeyRefusedError(role)
-        return Response(content, response.status, media_type="application/json")
 
 
 class ConversationRoutes:
@@ -73,10 +34,7 @@ class ConversationRoutes:
         return Response(msgspec.json.encode(state), media_type="application/json")
 
     def _named(self, request: Request) -> tuple[str, str]:
-        conversation = clean_id(request.path_params["id"])
-        if conversation is None:
-            raise NotFoundError("no conversation id in the path: use /v1/conversations/{id}")
-        return self._state.tenants.of(request.headers).name, conversation
+        return caller_of(request.scope).tenant.name, conversation_in(request)
 
 
 class Probes:
@@ -90,10 +48,15 @@ class Probes:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
     async def ready(self, request: Request) -> Response:
-        """200 with at least one healthy engine of each role, 503 otherwise; and which engines those are."""
+        """200 with at least one healthy engine of each role, 503 otherwise and while the router drains; and
+        which engines those are."""
         workers = self._state.workers
+        draining = self._state.drain.begun
+        ready = workers.ready and not draining
         body = {
-            "ready": workers.ready,
+            "ready": ready,
+            "status": "draining" if draining else "ready" if ready else "waiting",
+            "store": "degraded" if self._state.store.degraded else "ok",
             **{
                 role: {
                     "healthy": sum(worker.healthy for worker in group),
@@ -103,16 +66,15 @@ class Probes:
                 for role, group in (("prefill", workers.prefill), ("decode", workers.decode))
             },
         }
-        return Response(
-            msgspec.json.encode(body), 200 if workers.ready else 503, media_type="application/json"
-        )
+        return Response(msgspec.json.encode(body), 200 if ready else 503, media_type="application/json")
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text."""
         metrics = self._state.metrics
         metrics.frontiers.set(len(await self._state.store.held()))
-        for worker in self._state.workers:
-            metrics.healthy.labels(worker.role, worker.url).set(worker.healthy)
+        metrics.fleet(self._state.workers, self._state.placement.pairs, self._state.clock())
+        metrics.measured(self._state.rates)
+        await self._state.eviction.measure(self._state.workers.decode, metrics)
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

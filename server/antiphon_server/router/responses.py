@@ -1,0 +1,111 @@
+"""Response ids: which conversation a stored response belongs to, and which decode engine has it.
+
+Engines keep stored responses in their own memory, so a turn that builds on one goes to the engine that made
+it. The router chooses the ids. Each is marked with its tenant: another tenant's, or one that nobody gave out,
+is unknown without asking any engine, on every router and after restarts alike.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import msgspec
+
+from antiphon_server.router.errors import NotFoundError
+from antiphon_server.router.identity import Identity, Key, clean_id
+from antiphon_server.router.legs import Ask
+
+_PREFIX = "resp_"
+_RANDOM = 24
+"""Hex digits: 96 bits that cannot be guessed."""
+_MARK = 16
+_ID = re.compile(rf"{_PREFIX}[0-9a-f]{{{_RANDOM + _MARK}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where a response is. ``worker``: name of the decode engine that made it."""
+
+    conversation: str
+    worker: str
+
+
+class Responses:
+    """The newest ``limit`` response ids; older ones are forgotten, which costs them their conversation and
+    their engine, so that any engine is asked."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._stored: OrderedDict[str, Stored] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def admit(self, ask: Ask, identity: Identity) -> tuple[Ask, Identity]:
+        """Before a turn of the responses surface is planned: its response gets an id, and without an id of
+        its own it belongs to the conversation of the response that it follows. Other surfaces' turns stay as
+        they are.
+
+        Raises:
+            NotFoundError: it follows a response that is not the tenant's.
+        """
+        if ask.surface != "responses":
+            return ask, identity
+        if ask.previous is not None:
+            self.check(identity.tenant, ask.previous)
+            if identity.key is None:
+                identity = replace(identity, key=self._key(ask, identity.tenant, ask.previous))
+        return replace(ask, response_id=_issue(identity.tenant)), identity
+
+    def check(self, tenant: str, response_id: str) -> None:
+        """See that the id was given to this tenant.
+
+        Raises:
+            NotFoundError: it was not.
+        """
+        head = response_id[: len(_PREFIX) + _RANDOM]
+        if _ID.fullmatch(response_id) is None or response_id != head + _mark(tenant, head):
+            raise NotFoundError(f"Response with id '{response_id[:128]}' not found.")
+
+    def keep(self, ask: Ask, identity: Identity, worker: str) -> None:
+        """Decode has begun to answer: remember where the response is. ``worker``: the engine's name."""
+        if ask.response_id is None or msgspec.json.decode(ask.body.get("store", b"null")) is False:
+            return
+        conversation = identity.key.conversation if identity.key is not None else ask.response_id
+        self._stored[ask.response_id] = Stored(conversation, worker)
+        while len(self._stored) > self._limit:
+            self._stored.popitem(last=False)
+
+    def find(self, response_id: str | None) -> Stored | None:
+        """Where a response is, None if that is not known (any more)."""
+        if response_id is None or response_id not in self._stored:
+            return None
+        self._stored.move_to_end(response_id)
+        return self._stored[response_id]
+
+    def _key(self, ask: Ask, tenant: str, previous: str) -> Key:
+        stored = self.find(previous)
+        conversation = stored.conversation if stored is not None else (clean_id(previous) or previous)
+        model, salt = ask.named.get("model"), ask.named.get("cache_salt")
+        return Key(
+            tenant,
+            model if isinstance(model, str) else "",
+            salt if isinstance(salt, str) else "",
+            conversation,
+        )
+
+
+def _issue(tenant: str) -> str:
+    head = _PREFIX + secrets.token_hex(_RANDOM // 2)
+    return head + _mark(tenant, head)
+
+
+def _mark(tenant: str, head: str) -> str:
+    # No secret is needed: an engine knows only ids with their makers' marks, so a mark made up for another
+    # tenant names nothing.
+    text = f"{tenant}\0{head}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=_MARK // 2).hexdigest()
