@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from antiphon_server.router.admin import Admin
-from antiphon_server.router.drain import DrainGate
 from antiphon_server.router.calibration import Calibration
+from antiphon_server.router.drain import DrainGate
 from antiphon_server.router.endpoint import TurnEndpoint
 from antiphon_server.router.errors import RouterError, error_body
 from antiphon_server.router.frontier import FrontierStore

@@ -53,7 +53,7 @@ class DrainGate:
             await self._app(scope, receive, send)
             return
         if self._drain.begun:
-            await _refuse(send)
+            await _refuse(send, anthropic=scope["path"].startswith("/v1/messages"))
             return
         self._drain.enter()
         try:
@@ -62,10 +62,10 @@ class DrainGate:
             self._drain.leave()
 
 
-async def _refuse(send: Send) -> None:
+async def _refuse(send: Send, *, anthropic: bool) -> None:
     error = DrainingError("this router is being stopped: send the request again, another takes it")
-    fields = [*error.headers, ("content-type", "application/json"), ("connection", "close")]
-    body = error.body()
+    fields = [*error.headers, ("content-type", "application/json")]
+    body = error.body(anthropic=anthropic)
     headers = [(name.encode(), value.encode()) for name, value in fields]
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -1,51 +1,50 @@
-"""The endpoint of a turn: reads the body, watches for the client's leaving, serves, refuses."""
+"""The endpoint of a turn: admits it, reads its body, watches for the client's leaving, serves, refuses."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 from starlette.types import Receive, Scope, Send
 
-from antiphon_server.router.errors import BodyTooLargeError, RouterError
+from antiphon_server.router.errors import RouterError
+from antiphon_server.router.gate import Caller, caller_of, refuse
+from antiphon_server.router.inbox import Inbox
 from antiphon_server.router.legs import Surface
 from antiphon_server.router.reply import Reply
-from antiphon_server.router.settings import RouterSettings
-from antiphon_server.router.tenants import Tenants
+from antiphon_server.router.state import State
 from antiphon_server.router.turn import Turns
 
 log = logging.getLogger(__name__)
 
 
 class TurnEndpoint:
-    """ASGI endpoint of one surface: reads the body, watches for the client's leaving, serves the turn."""
+    """ASGI endpoint of one surface. Bodies are read once their turn is admitted, so that those that wait do
+    not fill the memory."""
 
-    def __init__(self, turns: Turns, settings: RouterSettings, surface: Surface, tenants: Tenants) -> None:
-        self._tenants = tenants
+    def __init__(self, turns: Turns, state: State, surface: Surface) -> None:
         self._turns = turns
-        self._settings = settings
+        self._state = state
         self._surface = surface
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        caller = caller_of(scope)
         reply = Reply(send)
         try:
-            tenant = self._tenants.of(headers)
-            body = await read_body(receive, headers, self._settings.max_body)
-            if body is None:
-                return
-            await self._until_gone(receive, self._turns.serve(self._surface, body, headers, reply, tenant))
+            settings = self._state.settings
+            inbox = Inbox(receive, caller.headers, settings.max_body, settings.body_timeout)
+            await self._until_gone(inbox, caller, reply)
         except RouterError as error:
-            await _refuse(reply, error)
+            await self._refuse(reply, error, scope["path"])
         except Exception:
             log.exception("turn.crashed")
-            await _refuse(reply, RouterError("the router failed: its log has the cause"))
+            await self._refuse(reply, RouterError("the router failed: its log has the cause"), scope["path"])
 
-    async def _until_gone(self, receive: Receive, turn: Awaitable[None]) -> None:
+    async def _until_gone(self, inbox: Inbox, caller: Caller, reply: Reply) -> None:
         """Serve the turn; cancel it when the client leaves."""
-        serving = asyncio.ensure_future(turn)
-        watching = asyncio.create_task(_gone(receive))
+        serving = asyncio.create_task(self._serve(inbox, caller, reply))
+        watching = asyncio.create_task(inbox.until_gone())
         try:
             await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
@@ -58,37 +57,45 @@ class TurnEndpoint:
             if not serving.done():
                 serving.cancel()
 
+    async def _serve(self, inbox: Inbox, caller: Caller, reply: Reply) -> None:
+        phase = "queue"
+        try:
+            async with self._state.admission.admit(caller.tenant):
+                phase = "body"
+                body = await inbox.body()
+                phase = ""  # the turn counts its own
+                await self._turns.serve(self._surface, body, caller.headers, reply, caller.tenant)
+        except asyncio.CancelledError:
+            if phase:
+                self._state.metrics.gone.labels(phase).inc()
+            raise
 
-async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes | None:
-    """None if the client left meanwhile."""
-    declared = headers.get("content-length", "0")
-    too_large = BodyTooLargeError(
-        f"request body is larger than {limit} bytes: shorten it or raise ANTIPHON_MAX_BODY"
-    )
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise too_large
-        parts.append(part)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    async def _refuse(self, reply: Reply, error: RouterError, path: str) -> None:
+        if reply.started:
+            await reply.write(error.event(self._surface), last=True)
+        else:
+            await refuse(reply, error, path)
 
 
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def read_body(
+    receive: Receive,
+    headers: Mapping[str, str],
+    limit: int,
+    *,
+    timeout: float = 120.0,  # noqa: ASYNC109
+) -> bytes | None:
+    """The body of a request that is no turn, up to ``limit`` bytes in ``timeout`` seconds; None if the client
+    left meanwhile.
 
-
-async def _refuse(reply: Reply, error: RouterError) -> None:
-    if reply.started:
-        await reply.write(error.event(), last=True)
-        return
-    await reply.whole(error.status, [*error.headers, ("content-type", "application/json")], error.body())
+    Raises:
+        BodyTooLargeError, EncodedBodyError, RequestTimeoutError
+    """
+    inbox = Inbox(receive, headers, limit, timeout)
+    watching = asyncio.create_task(inbox.until_gone())
+    reading = asyncio.create_task(inbox.body())
+    try:
+        await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+        return reading.result() if reading.done() else None
+    finally:
+        watching.cancel()
+        reading.cancel()

@@ -115,7 +115,7 @@ class OverloadedError(RouterError):
 class UnavailableError(RouterError):
     status = 503
     kind = "service_unavailable"
-    headers = (("retry-after", "2"),)
+    headers: tuple[tuple[str, str], ...] = (("retry-after", "2"),)
 
 
 class DrainingError(UnavailableError):

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from antiphon_server.router.breaker import BreakerState
 from antiphon_server.router.pairs import Pairs
 from antiphon_server.router.plan import Plan
+from antiphon_server.router.rates import Rates
 from antiphon_server.router.workers import Workers
 
 _BREAKER = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
@@ -20,6 +21,12 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.turns = Counter(
             "antiphon_turns", "Turns by path and reason", ["path", "reason"], registry=registry
+        )
+        self.rates = Gauge(
+            "antiphon_rate_tokens_per_second",
+            "Learnt rates: prefill and append compute, pull and handed_over move",
+            ["worker", "what"],
+            registry=registry,
         )
         self.append_declined = Counter(
             "antiphon_append_declined",
@@ -69,8 +76,8 @@ class Metrics:
         self.admitted = Counter("antiphon_turns_admitted", "Turns admitted", registry=registry)
         self.refused = Counter(
             "antiphon_refused",
-            "Requests refused before any engine saw them, by cause: full (the queue), timeout (in it), tenant "
-            "(its own limit), draining, and the types of errors that clients see",
+            "Requests refused before any engine saw them, by cause: full (the queue), timeout (in it), "
+            "tenant (its own limit), draining, and the types of errors that clients see",
             ["cause"],
             registry=registry,
         )
@@ -141,6 +148,11 @@ class Metrics:
             "log has the reasons",
             registry=registry,
         )
+        self.store_degraded = Gauge(
+            "antiphon_store_degraded",
+            "1 while the shared store does not answer and local memory stands in for it",
+            registry=registry,
+        )
         self.placements = Counter(
             "antiphon_placements",
             "Workers chosen, by role and outcome: sticky (the conversation's own), moved_load (its own is "
@@ -175,6 +187,12 @@ class Metrics:
         for prefill, decode, state in pairs.states(now):
             self.pair_breaker.labels(prefill, decode).set(_BREAKER[state])
         self.pairs_incompatible.set(pairs.incompatible(workers.engines))
+
+    def measured(self, rates: Rates) -> None:
+        """Set the rates' gauges."""
+        self.rates.clear()
+        for worker, what, value in rates.figures():
+            self.rates.labels(worker, what).set(value)
 
     def render(self) -> bytes:
         """Text exposition."""
