@@ -1,7 +1,8 @@
 """What the rates start from: a few turns of the router's own on engines that have just come up.
 
-Each turn takes a given path through given engines, in the way of every turn, and the rates learn from it. They
-are short at first and grow only while the engine is fast enough, so that a slow machine is not kept busy.
+Each turn takes a given path through given engines, in the way of every turn, and the rates learn from it.
+Prompts are short at first and grow only while the engine is fast enough, so that a slow machine is not kept
+busy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from antiphon_server.router.workers import Worker
 log = logging.getLogger(__name__)
 
 _TENANT = Tenant(name="antiphon-calibration", named=True)
-_WORDS = "agent answer block choir decode engine frontier handle lease prefix prefill router token turn".split()
+_WORDS = ("agent", "answer", "block", "choir", "decode", "engine", "handle", "lease", "prefix", "token")
 _LENGTHS = (64, 512, 2048)
 _MORE = 48
 _ANSWER = 4
@@ -46,11 +47,10 @@ class Calibration:
     ``limit``: seconds that the turns of one pair may take; no longer prompt is begun when half of it is over.
     """
 
-    def __init__(self, state: State, turns: Turns, *, limit: float = 6.0, draw: random.Random | None = None) -> None:
+    def __init__(self, state: State, turns: Turns, *, limit: float = 6.0) -> None:
         self._state = state
         self._turns = turns
         self._limit = limit
-        self._draw = draw or random.Random()
         self._measured: dict[str, str | None] = {}
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class Calibration:
         return sink.text()
 
     def _words(self, count: int) -> str:
-        return " ".join(self._draw.choices(_WORDS, k=count))
+        return " ".join(random.choices(_WORDS, k=count))
 
 
 class _Sink:

@@ -1,8 +1,8 @@
 """Measured rates: how long a leg will take on an engine, learnt from the legs it has served.
 
 One model for all: seconds are a sum of non-negative parts, each in proportion to one feature of the leg. It
-is fitted by least squares on *relative* errors, so that short legs count as much as long ones, and it forgets,
-so that it follows an engine that slows down. Features are in thousands of tokens, or tens of streams.
+is fitted by least squares on *relative* errors, so that short legs count as much as long ones, and it
+forgets, so that it follows an engine that slows down. Features are thousands of tokens, or tens of streams.
 """
 
 from __future__ import annotations
