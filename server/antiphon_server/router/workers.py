@@ -1,67 +1,66 @@
-"""Engines as the router knows them: role, health, life (epoch) and what they can do."""
+"""The fleet: engines that come, go and fail; each is probed by itself, so a dead one holds up no other."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Literal
 
 import msgspec
 
 from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info
-from antiphon_server.router.connection import UnsentError, UpstreamError
-from antiphon_server.router.plan import EngineState
+from antiphon_server.router.breaker import Breaker, BreakerPolicy, BreakerState
+from antiphon_server.router.connection import TimedOutError, UnsentError, UpstreamError
 from antiphon_server.router.upstream import Origin, Timeouts, Upstream
+from antiphon_server.router.worker import Engine, Role, Worker
+
+__all__ = ["DuplicateEngineError", "Engine", "Listed", "Role", "UnknownEngineError", "Worker", "Workers"]
 
 log = logging.getLogger(__name__)
 
-Role = Literal["prefill", "decode"]
 _LARGEST_INFO = 1024 * 1024
 _EAGER = 0.5
 """Seconds between two probes of an engine that does not answer, at most: a stack that starts should not
 wait."""
-
-
-class Worker:
-    """One engine. ``in_flight``: legs it has now. ``info``: None while unknown, and for good on a stock
-    engine."""
-
-    def __init__(self, url: str, role: Role) -> None:
-        self.url = url
-        self.role = role
-        self.origin = Origin.parse(url)
-        self.healthy = False
-        self.stock = False
-        self.info: Info | None = None
-        self.in_flight = 0
-        self.missed = 0
-        self.suspected = asyncio.Event()
-
-    @property
-    def reuse(self) -> bool:
-        """May send or take handles for reuse."""
-        return self.info is not None and self.info.reuse
-
-    @property
-    def epoch(self) -> str | None:
-        """Which life of the engine this is."""
-        return self.info.epoch if self.info is not None else None
-
-    @property
-    def state(self) -> EngineState:
-        """What a plan needs to know."""
-        return EngineState(self.healthy, self.epoch, self.stock, self.reuse)
-
-
 _MISSES = 3
 """Probes that a busy engine may leave unanswered before it is taken out."""
 
-Restarted = Callable[[Worker], Awaitable[None]]
+Watch = Callable[[Worker], Awaitable[None]]
+
+
+class DuplicateEngineError(ValueError):
+    """The engine is in the fleet already."""
+
+
+class UnknownEngineError(LookupError):
+    """The engine is not in the fleet."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """An engine as operators see it. ``workers``: its names, one for each data-parallel rank."""
+
+    role: Role
+    url: str
+    healthy: bool
+    draining: bool
+    breaker: BreakerState
+    stock: bool
+    reuse: bool
+    in_flight: int
+    workers: tuple[str, ...]
+    model: str | None = None
+    vllm: str | None = None
+    epoch: str | None = None
 
 
 class Workers:
-    """All engines, probed every few seconds and at once when a leg failed."""
+    """All engines of a router. Each is probed every few seconds and at once when a leg failed.
+
+    ``restarted``: a worker's life became known, its first one here or a new one; what KV an earlier life had
+    is gone. ``removed``: a worker left the fleet. ``version`` changes with the set of workers.
+    """
 
     def __init__(
         self,
@@ -72,23 +71,57 @@ class Workers:
         headers: Sequence[tuple[str, str]] = (),
         interval: float = 5.0,
         timeout: float = 5.0,
-        restarted: Restarted | None = None,
+        breaker: BreakerPolicy | None = None,
+        restarted: Watch | None = None,
+        removed: Watch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
     ) -> None:
-        self.prefill = [Worker(url, "prefill") for url in prefill]
-        self.decode = [Worker(url, "decode") for url in decode]
+        self.version = 0
+        self.prefill: list[Worker] = []
+        self.decode: list[Worker] = []
         self._upstream = upstream
         self._headers = headers
         self._interval = interval
         self._timeouts = Timeouts(timeout, timeout, timeout)
+        self._policy = breaker if breaker is not None else BreakerPolicy()
         self._restarted = restarted
-        self._tasks: list[asyncio.Task[None]] = []
+        self._removed = removed
+        self._clock = clock
+        self._draw = draw
+        self._engines: dict[tuple[str, int, str], Engine] = {}
+        self._names: dict[str, Worker] = {}
+        self._tasks: dict[Engine, asyncio.Task[None]] = {}
+        self._running = False
+        for url in prefill:
+            self._enlist("prefill", url)
+        for url in decode:
+            self._enlist("decode", url)
+
+    def retune(self, *, interval: float, timeout: float) -> None:
+        """Go by other limits from the next probes on."""
+        self._interval = interval
+        self._timeouts = Timeouts(timeout, timeout, timeout)
 
     def __iter__(self) -> Iterator[Worker]:
         return iter([*self.prefill, *self.decode])
 
-    def find(self, url: str) -> Worker | None:
-        """The decode engine at ``url``."""
-        return next((worker for worker in self.decode if worker.url == url), None)
+    @property
+    def engines(self) -> Sequence[Engine]:
+        """Every engine, of both roles."""
+        return tuple(self._engines.values())
+
+    def find(self, name: str) -> Worker | None:
+        """The worker of that name: an engine's URL, or ``url#rank``."""
+        return self._names.get(name)
+
+    def of(self, role: Role) -> Sequence[Worker]:
+        """All workers of a role."""
+        return self.prefill if role == "prefill" else self.decode
+
+    def list(self) -> tuple[Listed, ...]:
+        """Every engine, as operators see it."""
+        return tuple(self._listed(engine) for engine in self._engines.values())
 
     @property
     def ready(self) -> bool:
@@ -97,93 +130,247 @@ class Workers:
 
     async def start(self) -> None:
         """Probe all once, then keep probing in the background."""
-        await asyncio.gather(*(self.probe(worker) for worker in self))
-        self._tasks = [asyncio.create_task(self._watch(worker)) for worker in self]
+        self._running = True
+        for engine in self.engines:
+            self._watch(engine)
+        await asyncio.gather(*(engine.probed.wait() for engine in self.engines))
 
     async def stop(self) -> None:
         """End the background probes."""
-        for task in self._tasks:
+        self._running = False
+        for engine in self.engines:
+            engine.probed.set()
+        tasks = [*self._tasks.values()]
+        self._tasks.clear()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def add(self, role: Role, url: str) -> None:
+        """Take an engine into the fleet; returns once it was probed, whether it answered or not.
+
+        Raises:
+            DuplicateEngineError: it is there already.
+            ValueError: not an engine's URL.
+        """
+        engine = self._enlist(role, url)
+        log.info("engine.added", extra={"worker": engine.url, "role": role})
+        if self._running:
+            self._watch(engine)
+            await engine.probed.wait()
+
+    def drain(self, role: Role, url: str) -> None:
+        """No new turn for this engine. It finishes what it has, and its KV may still be pulled.
+
+        Raises:
+            UnknownEngineError
+        """
+        self._named(role, url).draining = True
+        log.info("engine.draining", extra={"worker": url, "role": role})
+
+    def undrain(self, role: Role, url: str) -> None:
+        """Take back :meth:`drain`.
+
+        Raises:
+            UnknownEngineError
+        """
+        self._named(role, url).draining = False
+        log.info("engine.undrained", extra={"worker": url, "role": role})
+
+    async def remove(self, role: Role, url: str) -> None:
+        """Forget an engine. Legs that it has now go on; nothing of it is used afterwards.
+
+        Raises:
+            UnknownEngineError
+        """
+        engine = self._named(role, url)
+        del self._engines[_address(engine.origin)]
+        workers, engine.workers = engine.workers, ()
+        self._changed()
+        engine.probed.set()
+        task = self._tasks.pop(engine, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        log.info("engine.removed", extra={"worker": engine.url, "role": role})
+        await self._tell(self._removed, workers)
 
     def suspect(self, worker: Worker, *, gone: bool = False) -> None:
         """A leg failed: probe now. ``gone``: it refuses connections, so take it out until it answers."""
         if gone:
-            self._set_health(worker, False, "refuses connections")
-        worker.suspected.set()
+            self._set_health(worker.engine, False, "refuses connections")
+        worker.engine.suspected.set()
 
     async def probe(self, worker: Worker) -> None:
         """Ask for health and info; notice a new life."""
+        await self._probe(worker.engine)
+
+    async def _probe(self, engine: Engine) -> None:
         try:
-            status, _ = await self._get(worker, "/health")
+            status, _ = await self._get(engine, "/health")
             if status != 200:
-                self._set_health(worker, False, f"/health answers {status}")
+                self._set_health(engine, False, f"/health answers {status}")
                 return
-            await self._learn(worker)
+            await self._learn(engine)
         except UpstreamError as error:
-            worker.missed += 1
+            engine.missed += 1
             refused = isinstance(error, UnsentError) and error.refused
-            if refused or worker.missed >= _MISSES:
-                self._set_health(worker, False, str(error))
+            if refused or engine.missed >= _MISSES:
+                self._set_health(engine, False, str(error))
             return
-        worker.missed = 0
-        self._set_health(worker, True, "")
+        engine.missed = 0
+        self._set_health(engine, True, "")
 
-    async def _learn(self, worker: Worker) -> None:
-        status, body = await self._get(worker, INFO_PATH)
-        info = None
-        if status == 200:
-            try:
-                info = msgspec.json.decode(body, type=Info)
-            except msgspec.DecodeError as error:
-                log.error("engine.info_malformed", extra={"worker": worker.url, "error": str(error)})
-            if info is not None and info.protocol != PROTOCOL:
-                log.error("engine.protocol_differs", extra={"worker": worker.url, "protocol": info.protocol})
-                info = None
-        elif status in {401, 403}:
-            remedy = "set ANTIPHON_ENGINE_KEY to the engine's key"
-            log.error("engine.key_refused", extra={"worker": worker.url, "remedy": remedy})
-        if info is None and not worker.stock:
+    async def _learn(self, engine: Engine) -> None:
+        status, body = await self._get(engine, INFO_PATH)
+        if status >= 500 and engine.info is not None:
+            return  # it has the plug-in and is in trouble: that is no reason to give up what it holds
+        info = self._read_info(engine, status, body)
+        if info is None and not engine.stock:
             log.warning(
-                "engine.stock", extra={"worker": worker.url, "role": worker.role, "served_as": "plain P/D"}
+                "engine.stock", extra={"worker": engine.url, "role": engine.role, "served_as": "plain P/D"}
             )
-        if info is not None and not info.reuse and (worker.info is None or worker.info.reuse):
-            log.warning("engine.no_reuse", extra={"worker": worker.url, "reason": info.reuse_reason})
-        if info is not None and info.role not in {worker.role, "both"}:
-            log.error(
-                "engine.role_differs", extra={"worker": worker.url, "named": worker.role, "is": info.role}
-            )
-        before = worker.epoch
-        worker.info, worker.stock = info, info is None
-        if before is not None and worker.epoch != before:
-            log.warning("engine.restarted", extra={"worker": worker.url, "role": worker.role})
-            if self._restarted is not None:
-                await self._restarted(worker)
+        before = engine.info
+        if info is not None and (before is None or info.epoch != before.epoch):
+            self._greet(engine, info)
+        engine.info, engine.stock = info, info is None
+        gone = self._set_ranks(engine)
+        if before is not None and (info is None or info.epoch != before.epoch):
+            log.warning("engine.restarted", extra={"worker": engine.url, "role": engine.role})
+            engine.breaker.reset()
+            await self._tell(self._restarted, (*engine.workers, *gone))
+        elif before is None and info is not None:  # it may have lived before, with other routers
+            await self._tell(self._restarted, engine.workers)
 
-    async def _get(self, worker: Worker, path: str) -> tuple[int, bytes]:
-        headers = ((PROTOCOL_HEADER, str(PROTOCOL)), *self._headers)
-        response = await self._upstream.send(
-            worker.origin, "GET", path, headers=headers, timeouts=self._timeouts, fresh=True
-        )
+    def _read_info(self, engine: Engine, status: int, body: bytes) -> Info | None:
+        if status in {401, 403}:
+            remedy = "set ANTIPHON_ENGINE_KEY to the engine's key"
+            log.error("engine.key_refused", extra={"worker": engine.url, "remedy": remedy})
+        if status != 200:
+            return None
         try:
-            return response.status, await response.read(_LARGEST_INFO)
-        finally:
-            response.close()
+            info = msgspec.json.decode(body, type=Info)
+        except msgspec.DecodeError as error:
+            log.error("engine.info_malformed", extra={"worker": engine.url, "error": str(error)})
+            return None
+        if info.protocol != PROTOCOL:
+            log.error("engine.protocol_differs", extra={"worker": engine.url, "protocol": info.protocol})
+            return None
+        return info
 
-    def _set_health(self, worker: Worker, healthy: bool, cause: str) -> None:
-        if worker.healthy != healthy:
-            worker.healthy = healthy
+    def _greet(self, engine: Engine, info: Info) -> None:
+        if not info.reuse:
+            log.warning("engine.no_reuse", extra={"worker": engine.url, "reason": info.reuse_reason})
+        if info.role not in {engine.role, "both"}:
+            log.error(
+                "engine.role_differs", extra={"worker": engine.url, "named": engine.role, "is": info.role}
+            )
+
+    def _set_ranks(self, engine: Engine) -> tuple[Worker, ...]:
+        """One worker a rank. Those that stay are the same objects; returns those that are gone."""
+        ranks: list[int | None] = [None] if engine.ranks == 1 else [*range(engine.ranks)]
+        if [worker.rank for worker in engine.workers] == ranks:
+            return ()
+        old = {worker.rank: worker for worker in engine.workers}
+        engine.workers = tuple(old.get(rank) or Worker(engine, rank, self._clock) for rank in ranks)
+        if self._engines.get(_address(engine.origin)) is engine:
+            self._changed()
+        return tuple(worker for rank, worker in old.items() if rank not in ranks)
+
+    async def _get(self, engine: Engine, path: str) -> tuple[int, bytes]:
+        headers = ((PROTOCOL_HEADER, str(PROTOCOL)), *self._headers)
+        limit = self._timeouts.connect + self._timeouts.first
+        try:
+            async with asyncio.timeout(limit):
+                response = await self._upstream.send(
+                    engine.origin, "GET", path, headers=headers, timeouts=self._timeouts, fresh=True
+                )
+                try:
+                    return response.status, await response.read(_LARGEST_INFO)
+                finally:
+                    response.close()
+        except TimeoutError:
+            raise TimedOutError(f"{engine.origin.authority}: {path} took more than {limit:g} s") from None
+
+    def _set_health(self, engine: Engine, healthy: bool, cause: str) -> None:
+        if engine.healthy != healthy:
+            engine.healthy = healthy
+            if healthy:  # what failed while it was down needs no further pause
+                engine.breaker.hasten(self._clock())
             level = logging.INFO if healthy else logging.WARNING
             event = "engine.up" if healthy else "engine.down"
-            log.log(level, event, extra={"worker": worker.url, "role": worker.role, "cause": cause})
+            log.log(level, event, extra={"worker": engine.url, "role": engine.role, "cause": cause})
 
-    async def _watch(self, worker: Worker) -> None:
+    def _enlist(self, role: Role, url: str) -> Engine:
+        url = url.rstrip("/")
+        engine = Engine(url, role, Breaker(self._policy, self._draw))
+        there = self._engines.get(_address(engine.origin))
+        if there is not None:
+            raise DuplicateEngineError(
+                f"engine {url} is in the fleet already, for {there.role}: name each engine once"
+            )
+        self._engines[_address(engine.origin)] = engine
+        self._set_ranks(engine)
+        return engine
+
+    def _named(self, role: Role, url: str) -> Engine:
+        engine = self._engines.get(_address(Origin.parse(url)))
+        if engine is None or engine.role != role:
+            known = ", ".join(e.url for e in self._engines.values() if e.role == role) or "none"
+            raise UnknownEngineError(f"no {role} engine {url} in the fleet: name one of {known}")
+        return engine
+
+    def _changed(self) -> None:
+        self.prefill = [w for e in self._engines.values() if e.role == "prefill" for w in e.workers]
+        self.decode = [w for e in self._engines.values() if e.role == "decode" for w in e.workers]
+        self._names = {worker.name: worker for worker in self}
+        self.version += 1
+
+    def _listed(self, engine: Engine) -> Listed:
+        info = engine.info
+        return Listed(
+            engine.role,
+            engine.url,
+            engine.healthy,
+            engine.draining,
+            engine.breaker.state(self._clock()),
+            engine.stock,
+            info is not None and info.reuse,
+            sum(worker.in_flight for worker in engine.workers),
+            tuple(worker.name for worker in engine.workers),
+            info.model if info is not None else None,
+            info.vllm if info is not None else None,
+            info.epoch if info is not None else None,
+        )
+
+    async def _tell(self, watch: Watch | None, workers: Sequence[Worker]) -> None:
+        if watch is None:
+            return
+        for worker in workers:
+            try:
+                await watch(worker)
+            except Exception:
+                log.exception("engine.watch_failed", extra={"worker": worker.name})
+
+    def _watch(self, engine: Engine) -> None:
+        self._tasks[engine] = asyncio.create_task(self._watch_for_ever(engine))
+
+    async def _watch_for_ever(self, engine: Engine) -> None:
         while True:
-            pause = self._interval if worker.healthy else min(self._interval, _EAGER)
+            try:
+                await self._probe(engine)
+            except Exception:
+                log.exception("engine.probe_failed", extra={"worker": engine.url})
+            finally:
+                engine.probed.set()
+            pause = self._interval if engine.healthy else min(self._interval, _EAGER)
             try:
                 async with asyncio.timeout(pause):
-                    await worker.suspected.wait()
+                    await engine.suspected.wait()
             except TimeoutError:
                 pass
-            worker.suspected.clear()
-            await self.probe(worker)
+            engine.suspected.clear()
+
+
+def _address(origin: Origin) -> tuple[str, int, str]:
+    return origin.host.lower(), origin.port, origin.path

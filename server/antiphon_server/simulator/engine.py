@@ -112,12 +112,13 @@ class SimulatedEngine:
             block_size=own.block_size,
             kv_groups=["full_attention"],
             tensor_parallel=1,
-            data_parallel=1,
+            data_parallel=own.data_parallel,
             threshold=own.threshold,
             capacity=own.capacity * own.block_size,
             leases=LeaseLimits(decode=own.decode_lease, prefill=own.prefill_lease, longest=own.longest_lease),
             reuse=own.reuse,
             reuse_reason=None if own.reuse else "bidirectional_kv_xfer is off",
+            prefix_caching=own.prefix_caching,
         )
 
     def lease(self, request: LeaseRequest) -> LeaseReply:

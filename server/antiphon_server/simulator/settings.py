@@ -12,7 +12,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``capacity``: KV blocks. ``threshold``: fewer remote tokens than this are not pulled (0: always pull).
     ``decode_lease``, ``prefill_lease``, ``longest_lease``: seconds.
-    ``reuse``: vLLM's ``bidirectional_kv_xfer``.
+    ``reuse``: vLLM's ``bidirectional_kv_xfer``. ``data_parallel``: ranks it says it has; they share all here.
     ``antiphon=False`` is a stock engine: no seal, no ``/antiphon/*``, no handle on streams. ``check=False``
     keeps all of that but believes every handle, which shows that an exactness test can fail.
     ``answer_tokens`` and ``reasoning_tokens``: letters an answer has when nothing ends it earlier.
@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     antiphon: bool = True
     check: bool = True
     reuse: bool = True
+    data_parallel: int = 1
     prefix_caching: bool = True
     hash_seed: str = "simulated"
     threshold: int = 64
