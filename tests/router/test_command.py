@@ -37,7 +37,7 @@ async def test_command_serves_and_releases_on_sigterm(settled: Any) -> None:
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         command = [sys.executable, "-c", "from antiphon_server.cli import main; main()", "router"]
-        command += ["--port", str(port), "--prefill", p, "--decode", d]
+        command += ["--port", str(port), "--prefill", p, "--decode", d, "--no-calibrate"]
         process = subprocess.Popen(  # noqa: ASYNC220
             command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={"ANTIPHON_ENGINE_KEY": "hush-hush"}
         )

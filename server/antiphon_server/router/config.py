@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from antiphon_server.router.explain import Fault, disagreements, masked, of_pydantic, shown
+from antiphon_server.router.keys import KeysError, read_keys
 from antiphon_server.router.options import FILE_TWIN, PREFIX, options
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.upstream import Origin
@@ -62,7 +63,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
         values |= _resolved(source, faults)
     settings = _validated(values, faults)
     if settings is not None:
-        faults += _absent(settings) + _twice(settings) + _tls(settings)
+        faults += _absent(settings) + _twice(settings) + _tls(settings) + _keys(settings)
     return Loaded(settings if not faults else None, tuple(faults), tuple(notices), values)
 
 
@@ -262,6 +263,16 @@ def _tls(settings: RouterSettings) -> list[Fault]:
         problem = f"not the certificate of tls_key {settings.tls_key}, or not PEM: {masked(str(error))}"
         remedy = "give a chain and its own key, not encrypted"
         return [Fault("tls_cert", shown(settings.tls_cert), "", problem, remedy)]
+    return []
+
+
+def _keys(settings: RouterSettings) -> list[Fault]:
+    inline = settings.api_keys.get_secret_value() if settings.api_keys is not None else None
+    try:
+        read_keys(settings.keys_file, inline)
+    except KeysError as error:
+        name = "keys_file" if settings.keys_file is not None else "api_keys"
+        return [Fault(name, None, "", str(error), "")]
     return []
 
 

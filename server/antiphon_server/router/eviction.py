@@ -60,6 +60,13 @@ class Eviction:
         self._kept = 0
         self._by_tenant: Counter[str] = Counter()
 
+    def retune(self, retention: Retention, *, conversations: int, per_tenant: int) -> None:
+        """Go by other limits from the next turn on."""
+        self._retention = retention
+        self._conversations = conversations
+        self._per_tenant = per_tenant
+        self._rankings.clear()
+
     async def reserve(self, owner: object, worker: Worker, tokens: int) -> None:
         """See to it that a turn may pin ``tokens`` when it ends, and that nothing else takes this room.
 

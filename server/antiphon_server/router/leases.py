@@ -55,6 +55,12 @@ class Leases:
         self._releases = Releases(calls, metrics)
         self._renewing: asyncio.Task[None] | None = None
 
+    def retune(self, retention: Retention, *, ttl: float, interval: float) -> None:
+        """Go by other limits from the next round on."""
+        self._retention = retention
+        self._ttl = ttl
+        self._interval = interval
+
     def release(self, worker: Worker | None, lease: str | None) -> asyncio.Future[bool] | None:
         """Let an engine free a lease's blocks, soon: the future tells when it has. Engines without leases free
         by their own clock."""
@@ -157,15 +163,17 @@ class Leases:
             self._metrics.leases.labels("failed").inc(len(frontiers))
             log.warning("leases.renewal_failed", extra={"worker": worker.name, "error": str(error)})
             return
+        unknown: list[Frontier] = []
         for frontier in frontiers:
             deadline = reply.leases.get(frontier.lease, "unknown")
             if deadline == "unknown":
-                self._metrics.leases.labels("unknown").inc()
-                await self._store.remove([frontier])
+                unknown.append(frontier)
                 continue
-            self._metrics.leases.labels("renewed").inc()
             renewed = dataclasses.replace(frontier, expiry=deadline, deadline=asked + ttl)
             await self._store.renewed(frontier, renewed)
+        await self._store.remove(unknown)
+        self._metrics.leases.labels("unknown").inc(len(unknown))
+        self._metrics.leases.labels("renewed").inc(len(frontiers) - len(unknown))
 
     async def _renew_for_ever(self) -> None:
         while True:

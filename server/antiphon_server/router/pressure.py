@@ -84,6 +84,11 @@ class PressureWatch:
         self._silent: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
+    def retune(self, *, high: float, low: float) -> None:
+        """Go by other limits from the next look on."""
+        self._high = high
+        self._low = low
+
     async def start(self) -> None:
         """Begin to watch."""
         if self._interval > 0:

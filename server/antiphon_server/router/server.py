@@ -13,6 +13,7 @@ from typing import cast
 import uvicorn
 
 from antiphon_server.router.app import create_app
+from antiphon_server.router.bounds import protocol_within
 from antiphon_server.router.config import Loaded
 from antiphon_server.router.reload import Reloads
 from antiphon_server.router.settings import RouterSettings
@@ -48,7 +49,7 @@ def _uvicorn(app: object, settings: RouterSettings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=protocol_within(settings),
         ws="none",
         lifespan="on",
         access_log=False,

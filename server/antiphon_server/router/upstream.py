@@ -131,6 +131,11 @@ class Upstream:
         self._keep_alive = keep_alive
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
+    def retune(self, timeouts: Timeouts, *, keep_alive: float) -> None:
+        """Go by other limits from the next request on."""
+        self._timeouts = timeouts
+        self._keep_alive = keep_alive
+
     async def send(
         self,
         origin: Origin,
