@@ -18,9 +18,10 @@ from antiphon_server.router.forecast import Growth, forecast, growth
 from antiphon_server.router.frontier import Frontier
 from antiphon_server.router.legs import append_body, decode_body
 from antiphon_server.router.placement import Place
-from antiphon_server.router.plan import Path, Plan, Reason, plan
+from antiphon_server.router.plan import Plan, plan
 from antiphon_server.router.prefill import Prefill, Prefilled
 from antiphon_server.router.rates import Work
+from antiphon_server.router.reasons import Path, Reason
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import TurnRequest
 from antiphon_server.router.state import State
@@ -86,7 +87,8 @@ class Attempt:
         """Take the frontier. Returns the plan of a turn that cannot have one."""
         request, visit, settings = self._request, self._visit, self._state.settings
         if request.ask.alone is not None:
-            return Plan(Path.COLD, request.ask.alone)
+            stored = request.ask.alone is Reason.STORED
+            return Plan(Path.APPEND if stored else Path.COLD, request.ask.alone)
         if visit.key is None:
             return Plan(Path.COLD, Reason.ANONYMOUS if settings.keeps else Reason.OFF)
         if not settings.keeps:
@@ -100,7 +102,9 @@ class Attempt:
         state, frontier, visit = self._state, self._frontier, self._visit
         forced = self._request.forced
         preferred = frontier.worker if frontier is not None else self._place.decode
-        decode = forced.decode if forced is not None else state.placement.decode(visit.key, preferred, failed)
+        decode = forced.decode if forced is not None else self._holder_of_response()
+        if decode is None:
+            decode = state.placement.decode(visit.key, preferred, failed)
         if decode is None:
             decode = state.placement.decode(visit.key, preferred, ())
         if decode is None:
@@ -148,6 +152,15 @@ class Attempt:
             self._release_frontier()
         return Step(chosen, prefill, decode, turn)
 
+    def _holder_of_response(self) -> Worker | None:
+        """The engine that has the response this turn builds on: no other can serve it. None if it is not
+        known."""
+        stored = self._state.responses.find(self._request.ask.previous)
+        holder = self._state.workers.find(stored.worker) if stored is not None else None
+        if holder is not None and not holder.healthy:
+            raise UnavailableError("the decode engine that has this response is not up: try again soon")
+        return holder
+
     def _place_prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
         choose = self._state.placement.prefill
         found = choose(self._visit.key, decode, self._place.prefill, failed)
@@ -169,7 +182,8 @@ class Attempt:
                 work = Work(max(0, new), leg.prompt.tokens, ahead=ahead, streams=streams)
                 state.rates.saw_append(step.decode.name, work, leg.seconds)
 
-        body = decode_body(request.ask, None) if request.ask.alone is not None else append_body(request.ask)
+        hands_back = request.ask.alone in (None, Reason.STORED)
+        body = append_body(request.ask) if hands_back else decode_body(request.ask, None)
         with state.rates.computing(step.decode.name, step.turn.new if step.turn is not None else 0):
             await self._decode_leg(step, body, None, begun, tokens)
 
@@ -246,6 +260,7 @@ class Attempt:
         def head(leg: Begun) -> list[Header]:
             nonlocal prompt
             on_begun(leg)
+            state.responses.keep(request.ask, request.identity, step.decode.name)
             if prefilled is not None:
                 matched, pulled = prefilled.matched, prefilled.pulled
             else:

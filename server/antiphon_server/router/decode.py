@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import msgspec
-
 from antiphon_server.protocol import PROMPT_HEADER, Handle, Prompt, read_prompt
 from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.exchange import Answer, Exchange, InFlight, LegFailedError, RejectedError
-from antiphon_server.router.legs import strip
+from antiphon_server.router.legs import begun, failure, strip
 from antiphon_server.router.relay import Relay
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import TurnRequest
@@ -103,22 +101,30 @@ class Decode:
         )
         said = response.header(PROMPT_HEADER.lower().encode())
         prompt = read_prompt(said.decode("latin-1") if said is not None else None)
+        surface = request.ask.surface
         if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
             return Begun(response, None, prompt, self._state.clock() - started)
         try:
-            first = await response.chunk()
+            first = b""
+            # What only says that the request was taken is held back, so that it may still go elsewhere.
+            while not begun(surface, first):
+                chunk = await response.chunk()
+                if chunk is None:
+                    break
+                first += chunk
         except UpstreamError as error:
             raise self._exchange.failed(worker, error) from error
         except BaseException:
             response.close()
             raise
-        if first is None:
+        fault = failure(surface, first)
+        if not first:
             empty = EngineFailedError("the decode engine sent an empty stream")
             raise LegFailedError(empty, worker, over=True)
-        failure = _failure(first)
-        if failure is not None:
+        if fault is not None:
             response.close()
-            raise LegFailedError(failure, worker, over=True)
+            answer = Answer(fault.status, "application/json", fault.payload)
+            raise LegFailedError(answer, worker, over=True)
         return Begun(response, first, prompt, self._state.clock() - started)
 
     async def _whole(
@@ -146,7 +152,7 @@ class Decode:
         headers: list[Header],
         record: Record,
     ) -> None:
-        relay = Relay(request.ask.token_ids)
+        relay = Relay(request.ask.token_ids, request.ask.surface)
         await reply.start(
             200,
             [
@@ -175,7 +181,7 @@ class Decode:
             broken = self._exchange.broken(worker, error)
             if not relay.done:
                 request.log("decode.broke_off", worker=worker.url, cause=str(error))
-                await reply.write(broken.event(), last=True)
+                await reply.write(relay.broken(broken), last=True)
                 return
         await reply.write(relay.finish(), last=True)
 
@@ -207,15 +213,3 @@ class Decode:
     def _release(self, worker: Worker, handle: Handle | None) -> None:
         lease = handle.get("remote_request_id") if handle is not None else None
         self._state.leases.release(worker, lease if isinstance(lease, str) else None)
-
-
-def _failure(first: bytes) -> Answer | None:
-    """A stream that begins with a server error, such as KV that did not arrive, has not really begun."""
-    if not first.startswith(b'data: {"error"'):
-        return None
-    payload = first[len(b"data: ") :].split(b"\n", 1)[0].strip()
-    try:
-        code = msgspec.json.decode(payload)["error"]["code"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return None
-    return Answer(code, "application/json", payload) if isinstance(code, int) and 500 <= code < 600 else None

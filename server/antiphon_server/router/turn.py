@@ -13,14 +13,14 @@ from antiphon_server.router.decode import Decode
 from antiphon_server.router.errors import BadRequestError, RouterError
 from antiphon_server.router.exchange import Answer, LegFailedError, RejectedError
 from antiphon_server.router.identity import identify
-from antiphon_server.router.legs import MalformedBodyError, Surface, read_ask
+from antiphon_server.router.legs import FORMS, MalformedBodyError, Surface, read_ask, salted
 from antiphon_server.router.prefill import Prefill
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import Forced, TurnRequest
 from antiphon_server.router.state import State
 from antiphon_server.router.tenants import Tenant
 
-PATHS: dict[Surface, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+PATHS: dict[Surface, str] = {form.surface: form.path for form in FORMS.values()}
 
 
 class Turns:
@@ -51,7 +51,10 @@ class Turns:
             ask = read_ask(surface, data)
         except MalformedBodyError as error:
             raise BadRequestError(str(error)) from error
-        identity = identify(ask.named, headers, tenant.name)
+        salt = state.tenants.salt(tenant, ask.named.get("cache_salt"))
+        if salt is not None:
+            ask = salted(ask, salt)
+        ask, identity = state.responses.admit(ask, identify(ask.named, headers, tenant.name))
         request = TurnRequest(ask, identity, PATHS[surface], headers, state.clock(), forced)
         with state.conversations.visit(identity) as visit:
             try:
