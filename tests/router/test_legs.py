@@ -15,7 +15,7 @@ from antiphon_server.router.legs import (
     read_filled,
     strip,
 )
-from antiphon_server.router.plan import Reason
+from antiphon_server.router.reasons import Reason
 
 CHAT: dict[str, Any] = {
     "model": "m",

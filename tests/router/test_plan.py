@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from antiphon_server.protocol import Match
 from antiphon_server.router.frontier import Frontier
 from antiphon_server.router.identity import Key
-from antiphon_server.router.plan import ALL_PATHS, EngineState, Expected, Path, Plan, Reason, outcome, plan
+from antiphon_server.router.plan import ALL_PATHS, EngineState, Expected, Plan, outcome, plan
+from antiphon_server.router.reasons import Path, Reason
 
 FRONTIER = Frontier(
     Key("", "m", "", "c"), b"{}", "lease", "http://d", "epoch", 100, deadline=160.0, idle_since=100.0

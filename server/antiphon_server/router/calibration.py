@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from antiphon_server.router.errors import RouterError
-from antiphon_server.router.plan import Path
+from antiphon_server.router.reasons import Path
 from antiphon_server.router.reply import Reply
 from antiphon_server.router.request import Forced
 from antiphon_server.router.state import State

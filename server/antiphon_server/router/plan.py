@@ -4,90 +4,10 @@ all (cold)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from antiphon_server.protocol import Match
 from antiphon_server.router.frontier import Frontier
-
-
-class Path(StrEnum):
-    """How the prompt's KV comes to be. ``append``: decode has it and computes what is new. ``reuse``: prefill
-    pulls it from decode and computes what is new. ``cold``: all is computed."""
-
-    APPEND = "append"
-    REUSE = "reuse"
-    COLD = "cold"
-
-
-class Reason(StrEnum):
-    """Why a turn took its path; the last word of ``X-Antiphon-Reuse`` and a label of the metrics.
-
-    Append: ``short`` (what is new is short enough to be fastest there), ``unhealthy`` (no prefill engine is
-    up), ``stored`` (the history is a stored response's, which only that engine has).
-
-    Why not append (``antiphon_append_declined``): ``off``, ``elsewhere`` (the turn does not go to the engine
-    that holds the KV), ``unsupported`` (decode has no prefix cache), ``rewritten`` (the request does not
-    extend the last one, so what is new is unknown), ``crowded`` (decode's other streams would slow down by
-    more than their limit), ``unmeasured`` (no rates yet), ``long`` (another path is faster).
-
-    Reuse, in prefill's words: ``full`` (all that decode held), ``cut`` (the common prefix), ``local``
-    (prefill's own cache had it). ``planned``: prefill has not answered yet.
-
-    Cold, decided before prefill: ``anonymous`` (no conversation id), ``first`` (nothing is known of the
-    conversation), ``lost`` (its KV was evicted, closed, or never reported), ``busy`` (another turn of it
-    holds the frontier), ``expired`` (the lease ended), ``restarted`` (the engine that held it has a new
-    life), ``unhealthy`` (that engine, or all prefill engines, do not answer), ``stock`` (an engine without
-    our plug-in), ``unsupported`` (an engine that cannot reuse), ``off`` (by settings), ``slower`` (pulling
-    would take longer than computing), and append's words where only append is allowed.
-
-    Cold, found by prefill: ``mismatch``, ``threshold``, ``unsealed``, ``foreign``, ``unsupported``;
-    ``failed`` (the reuse leg or its transfer failed and the turn was computed anew).
-
-    Cold, served by decode alone as no hand-over can carry it: ``multiple`` (n > 1), ``beam``, ``echo``,
-    ``prompt_logprobs``, ``media``, ``batch`` (several prompts, or embeddings), ``background`` (a response
-    that nobody waits for), ``builtin`` (tools that the engine runs itself), ``template`` (a stored prompt).
-    """
-
-    FULL = "full"
-    CUT = "cut"
-    LOCAL = "local"
-    PLANNED = "planned"
-
-    SHORT = "short"
-    STORED = "stored"
-    ELSEWHERE = "elsewhere"
-    REWRITTEN = "rewritten"
-    CROWDED = "crowded"
-    UNMEASURED = "unmeasured"
-    LONG = "long"
-    SLOWER = "slower"
-
-    ANONYMOUS = "anonymous"
-    FIRST = "first"
-    LOST = "lost"
-    BUSY = "busy"
-    EXPIRED = "expired"
-    RESTARTED = "restarted"
-    UNHEALTHY = "unhealthy"
-    STOCK = "stock"
-    UNSUPPORTED = "unsupported"
-    OFF = "off"
-
-    MISMATCH = "mismatch"
-    THRESHOLD = "threshold"
-    UNSEALED = "unsealed"
-    FOREIGN = "foreign"
-    FAILED = "failed"
-
-    MULTIPLE = "multiple"
-    BEAM = "beam"
-    ECHO = "echo"
-    PROMPT_LOGPROBS = "prompt_logprobs"
-    MEDIA = "media"
-    BATCH = "batch"
-    BACKGROUND = "background"
-    BUILTIN = "builtin"
-    TEMPLATE = "template"
+from antiphon_server.router.reasons import Path, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from itertools import count
 
 from antiphon_server.router.identity import Identity
 from antiphon_server.router.legs import Ask
-from antiphon_server.router.plan import Path
+from antiphon_server.router.reasons import Path
 from antiphon_server.router.workers import Worker
 
 log = logging.getLogger("antiphon_server.router.turn")

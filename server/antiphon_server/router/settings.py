@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from antiphon_server.router import agreements
-from antiphon_server.router.plan import Path as TurnPath
+from antiphon_server.router.reasons import Path as TurnPath
 from antiphon_server.router.store_url import MEMORY, check_store
 from antiphon_server.router.upstream import Origin
 

@@ -11,7 +11,7 @@ from antiphon_server.router.extent import Extent, extent_of
 from antiphon_server.router.identity import BODY_FIELDS
 from antiphon_server.router.legs.form import ENGINES_OWN, Body, Form, Surface, value
 from antiphon_server.router.legs.surfaces import FORMS
-from antiphon_server.router.plan import Reason
+from antiphon_server.router.reasons import Reason
 
 _DECODER = msgspec.json.Decoder(Body)
 _ENCODE = msgspec.json.Encoder().encode
