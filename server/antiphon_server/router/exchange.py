@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
+from antiphon_server.router.breaker import blames_engine
 from antiphon_server.router.connection import TimedOutError, UnsentError, UpstreamError
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError, KeyRefusedError, RouterError
 from antiphon_server.router.request import TurnRequest
@@ -37,6 +38,14 @@ class LegFailedError(Exception):
         self.cause = cause
         self.worker = worker
         self.over = over
+
+    @property
+    def may_be_transfer(self) -> bool:
+        """A transfer that fails shows as a server error or as silence, and as nothing else."""
+        if isinstance(self.cause, Answer):
+            answer = self.cause
+            return blames_engine(answer.status, answer.body, retry_after=answer.retry_after is not None)
+        return isinstance(self.cause, EngineSilentError)
 
 
 class RejectedError(Exception):
@@ -88,7 +97,6 @@ class Exchange:
                 repeat=repeat,
             )
             if response.status == 200:
-                worker.succeeded(self._state.clock())
                 return response
             try:
                 content = await response.read(settings.max_reply)
@@ -106,11 +114,13 @@ class Exchange:
             LegFailedError
         """
         try:
-            return await response.read(self._state.settings.max_reply)
+            content = await response.read(self._state.settings.max_reply)
         except UpstreamError as error:
             raise self.failed(worker, error) from error
         finally:
             response.close()
+        worker.succeeded(self._state.clock())
+        return content
 
     def failed(self, worker: Worker, error: UpstreamError) -> LegFailedError:
         """The leg's end when the connection failed; has the engine probed."""
@@ -133,11 +143,11 @@ class Exchange:
         content_type = (response.header(b"content-type") or b"application/json").decode("latin-1")
         retry_after = response.header(b"retry-after")
         answer = Answer(status, content_type, content, retry_after.decode("latin-1") if retry_after else None)
-        if status in _OVERLOADED:  # says nothing against the engine
-            raise LegFailedError(answer, worker, over=True)
-        if status >= 500 or status < 400:
+        if status < 400 or blames_engine(status, content, retry_after=retry_after is not None):
             worker.failed(self._state.clock())
             self._state.workers.suspect(worker)
+            raise LegFailedError(answer, worker, over=True)
+        if status in _OVERLOADED or status >= 500:
             raise LegFailedError(answer, worker, over=True)
         raise RejectedError(answer)
 
