@@ -63,16 +63,14 @@ def test_second_turn_is_exact(scene: Scene, stream: bool, straight: Pair, agent:
 
 
 def test_append_and_reuse_take_turns(pairs: Mapping[str, Pair], straight: Pair, salt: str) -> None:
-    """What an append leaves on decode, prefill can pull, and the other way round: two routers' conversations
-    over the same engines, each turn under the same salt."""
+    """What an append leaves on decode, prefill can pull, and the other way round: two routers over the same
+    engines serve one conversation's turns in turn."""
     messages: list[Any] = list(FIRST)
     with client_of(straight.router) as appends, client_of(pairs[CACHED].router) as reuses:
         clients = [antiphon_openai.wrap(appends), antiphon_openai.wrap(reuses)]
-        with antiphon.conversation() as conversation:
+        with antiphon.conversation():
             for turn in range(4):
-                client = clients[turn % 2]
-                with antiphon.conversation(conversation.id, keep=True):
-                    answer = chat(client, messages, salt=salt, tokens=40)
+                answer = chat(clients[turn % 2], messages, salt=salt, tokens=40)
                 with client_of(straight.decode) as decode:
                     reference = chat(decode, messages, salt=f"{salt}-{turn}", tokens=40)
                 assert_same(answer, reference, f"turn {turn}")
