@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.simulator.app import Generation
+from antiphon_server.simulator.generation import Generation
 
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "And the next ones?"}

@@ -8,6 +8,7 @@ from antiphon_server.simulator.app import app
 from antiphon_server.simulator.ask import expected_ids
 from antiphon_server.simulator.counters import Counters
 from antiphon_server.simulator.engine import SimulatedEngine
+from antiphon_server.simulator.expected import expected_text
 from antiphon_server.simulator.faults import ConnectionDroppedError, Fault, Faults
 from antiphon_server.simulator.job import Received
 from antiphon_server.simulator.serve import serve
@@ -27,6 +28,7 @@ __all__ = [
     "Tokenizer",
     "app",
     "expected_ids",
+    "expected_text",
     "recomputed",
     "serve",
 ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
@@ -18,22 +16,35 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from antiphon_server.protocol import HANDLE_OBJECT, INFO_PATH, LEASES_PATH, PROTOCOL_HEADER, LeaseRequest
+from antiphon_server.protocol import (
+    INFO_PATH,
+    LEASES_PATH,
+    PROTOCOL_HEADER,
+    LeaseRequest,
+)
 from antiphon_server.simulator.ask import Ask, BadRequestError, read_chat, read_completion, read_tokenize
 from antiphon_server.simulator.engine import SimulatedEngine
 from antiphon_server.simulator.faults import (
     Fault,
     FaultMiddleware,
     answer_error,
-    drop_connection,
 )
-from antiphon_server.simulator.job import EngineDiedError, Job, KvLoadError, Output, Received
+from antiphon_server.simulator.generation import Generation, json_reply
+from antiphon_server.simulator.job import Received
+from antiphon_server.simulator.messages import MessagesReply, anthropic_error, read_messages
 from antiphon_server.simulator.metrics import exposition
-from antiphon_server.simulator.reply import ChatReply, CompletionReply, Reply, handle_of
-from antiphon_server.simulator.settings import Settings
+from antiphon_server.simulator.reply import (
+    ChatReply,
+    CompletionReply,
+    Reply,
+    openai_error,
+)
+from antiphon_server.simulator.responses import ResponsesReply, Store, not_found, read_responses
+from antiphon_server.simulator.tokens import Tokenizer
 
-Read = Callable[[Any, Settings], Ask]
-Word = Callable[[Ask, str, int, str], Reply]
+Read = Callable[[Any, str, int], tuple[Ask, Reply]]
+"""A body, the request's id and the time in: what is asked, and how it is answered."""
+Refuse = Callable[[int, str, str, str | None], Mapping[str, Any]]
 
 
 class FaultRequest(msgspec.Struct, frozen=True):
@@ -51,8 +62,14 @@ def app(engine: SimulatedEngine) -> ASGIApp:
     routes = [
         Route("/v1/chat/completions", http.chat, methods=["POST"]),
         Route("/v1/completions", http.completions, methods=["POST"]),
+        Route("/v1/responses", http.responses, methods=["POST"]),
+        Route("/v1/responses/{id}", http.response),
+        Route("/v1/responses/{id}/cancel", http.cancel, methods=["POST"]),
+        Route("/v1/messages", http.messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", http.count_tokens, methods=["POST"]),
         Route("/v1/models", http.models),
         Route("/tokenize", http.tokenize, methods=["POST"]),
+        Route("/detokenize", http.detokenize, methods=["POST"]),
         Route("/health", http.health),
         Route("/metrics", http.metrics),
         Route("/simulator/faults", http.inject, methods=["POST"]),
@@ -83,17 +100,73 @@ class _Key:
 class _Http:
     def __init__(self, engine: SimulatedEngine) -> None:
         self._engine = engine
+        self._stored: Store = {}
+        self._stored_in = engine.epoch
 
     async def chat(self, request: Request) -> Response:
-        return await self._generation(request, read_chat, ChatReply, "chatcmpl")
+        def read(body: Any, request_id: str, created: int) -> tuple[Ask, Reply]:
+            ask = read_chat(body, self._engine.settings)
+            return ask, ChatReply(ask, f"chatcmpl-{request_id}", created, self._engine.settings.model)
+
+        return await self._generation(request, read)
 
     async def completions(self, request: Request) -> Response:
-        return await self._generation(request, read_completion, CompletionReply, "cmpl")
+        def read(body: Any, request_id: str, created: int) -> tuple[Ask, Reply]:
+            ask = read_completion(body, self._engine.settings)
+            return ask, CompletionReply(ask, f"cmpl-{request_id}", created, self._engine.settings.model)
+
+        return await self._generation(request, read)
+
+    async def messages(self, request: Request) -> Response:
+        def read(body: Any, request_id: str, created: int) -> tuple[Ask, Reply]:
+            ask = read_messages(body, self._engine.settings)
+            return ask, MessagesReply(ask, f"chatcmpl-{request_id}", created, self._engine.settings.model)
+
+        return await self._generation(request, read, anthropic_error)
+
+    async def responses(self, request: Request) -> Response:
+        store = self._responses()
+
+        def read(body: Any, _: str, created: int) -> tuple[Ask, Reply]:
+            own = self._engine.settings
+            asked, messages, ask = read_responses(body, own, store)
+            response_id = asked.request_id or f"resp_{uuid4().hex[:16]}"
+            kept = store if own.store else None
+            return ask, ResponsesReply(asked, messages, ask, response_id, created, own.model, kept)
+
+        return await self._generation(request, read)
+
+    async def response(self, request: Request) -> Response:
+        response_id = request.path_params["id"]
+        found = self._responses().get(response_id)
+        return _error(not_found(response_id)) if found is None else json_reply(found[1])
+
+    async def cancel(self, request: Request) -> Response:
+        response_id = request.path_params["id"]
+        if response_id not in self._responses():
+            return _error(not_found(response_id))
+        kind = "invalid_request_error"
+        return _error(
+            BadRequestError("Cannot cancel a synchronous response.", param="response_id", kind=kind)
+        )
+
+    async def count_tokens(self, request: Request) -> Response:
+        try:
+            ask = read_messages({**await _body(request), "max_tokens": 1}, self._engine.settings)
+        except BadRequestError as error:
+            return _error(error, anthropic_error)
+        return json_reply({"input_tokens": len(ask.prompt)})
+
+    def _responses(self) -> Store:
+        """What this life of the engine has stored."""
+        if self._stored_in != self._engine.epoch:
+            self._stored_in, self._stored = self._engine.epoch, {}
+        return self._stored
 
     async def models(self, request: Request) -> Response:
         own = self._engine.settings
         card = {"id": own.model, "object": "model", "owned_by": "vllm", "max_model_len": own.max_model_len}
-        return _json({"object": "list", "data": [card]})
+        return json_reply({"object": "list", "data": [card]})
 
     async def tokenize(self, request: Request) -> Response:
         try:
@@ -101,7 +174,11 @@ class _Http:
         except BadRequestError as error:
             return _error(error)
         limit = self._engine.settings.max_model_len
-        return _json({"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": None})
+        return json_reply({"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": None})
+
+    async def detokenize(self, request: Request) -> Response:
+        body = await _body(request)
+        return json_reply({"prompt": Tokenizer(drift=self._engine.settings.drift).decode(body["tokens"])})
 
     async def health(self, request: Request) -> Response:
         return Response(status_code=200)
@@ -116,10 +193,10 @@ class _Http:
             asked = msgspec.convert(body, LeaseRequest)
         except msgspec.ValidationError as error:
             return _error(BadRequestError(str(error)))
-        return _json(msgspec.to_builtins(self._engine.lease(asked)))
+        return json_reply(msgspec.to_builtins(self._engine.lease(asked)))
 
     async def info(self, request: Request) -> Response:
-        return _json(msgspec.to_builtins(self._engine.info()))
+        return json_reply(msgspec.to_builtins(self._engine.info()))
 
     async def inject(self, request: Request) -> Response:
         try:
@@ -133,11 +210,11 @@ class _Http:
             self._engine.expire_leases()
         if asked.restart:
             self._engine.restart()
-        return _json({"waiting": len(self._engine.faults)})
+        return json_reply({"waiting": len(self._engine.faults)})
 
     async def books(self, request: Request) -> Response:
         engine = self._engine
-        return _json(
+        return json_reply(
             {
                 "engine_id": engine.engine_id,
                 "epoch": engine.epoch,
@@ -156,123 +233,20 @@ class _Http:
         kept = orjson.loads(orjson.dumps(body))
         self._engine.requests.append(Received(request.method, request.url.path, dict(request.headers), kept))
 
-    async def _generation(self, request: Request, read: Read, word: Word, prefix: str) -> Response:
+    async def _generation(self, request: Request, read: Read, refuse: Refuse = openai_error) -> Response:
         engine = self._engine
         body: Any = None
         try:
             body = await _body(request)
             self._record(request, body)
-            ask = read(body, engine.settings)
+            request_id = request.headers.get("x-request-id") or uuid4().hex
+            ask, reply = read(body, request_id, int(time.time()))
         except BadRequestError as error:
             handle = body.get("kv_transfer_params") if isinstance(body, dict) else None
             engine.refuse(handle if isinstance(handle, dict) else None)
-            return _error(error)
-        request_id = f"{prefix}-{request.headers.get('x-request-id') or uuid4().hex}"
-        reply = word(ask, request_id, int(time.time()), engine.settings.model)
+            return _error(error, refuse)
         told = engine.settings.antiphon and request.headers.get(PROTOCOL_HEADER) is not None
-        return Generation(engine, ask, request_id, reply, handle_event=told)
-
-
-class Generation(Response):
-    """Runs the request when it is sent, and aborts it when the client leaves."""
-
-    def __init__(
-        self, engine: SimulatedEngine, ask: Ask, request_id: str, reply: Reply, *, handle_event: bool
-    ) -> None:
-        super().__init__()
-        self._engine = engine
-        self._ask = ask
-        self._request_id = request_id
-        self._reply = reply
-        self._handle_event = handle_event
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = self._stream(send) if self._ask.stream else self._whole(scope, receive, send)
-        try:
-            await _until_gone(receive, work)
-        except EngineDiedError as error:
-            await drop_connection(error)
-
-    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answers: list[list[Output]] = [[] for _ in range(self._ask.choices)]
-        try:
-            async with aclosing(self._outputs()) as outputs:
-                async for index, output in outputs:
-                    answers[index].append(output)
-        except KvLoadError:
-            await answer_error(send, 500, "Internal server error", "InternalServerError")
-            return
-        await _json(self._reply.whole(answers))(scope, receive, send)
-
-    async def _stream(self, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async with aclosing(self._events()) as events:
-            async for event in events:
-                raw = b"data: " + (event if isinstance(event, bytes) else orjson.dumps(event)) + b"\n\n"
-                await send({"type": "http.response.body", "body": raw, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _events(self) -> AsyncGenerator[Mapping[str, Any] | bytes]:
-        answers: list[list[Output]] = [[] for _ in range(self._ask.choices)]
-        opened = False
-        try:
-            async with aclosing(self._outputs()) as outputs:
-                async for index, output in outputs:
-                    if not opened:
-                        opened = True
-                        for chunk in self._reply.opening():
-                            yield chunk
-                    answers[index].append(output)
-                    shown = self._reply.chunk(index, output)
-                    if shown is not None:
-                        yield shown
-        except KvLoadError:
-            error = {"message": "Internal server error", "type": "InternalServerError", "param": None}
-            yield {"error": {**error, "code": 500}}
-        else:
-            if self._ask.usage:
-                yield self._reply.usage(answers)
-            handle = handle_of(answers)
-            if handle is not None and self._handle_event:
-                yield {"object": HANDLE_OBJECT, "kv_transfer_params": handle}
-        yield b"[DONE]"
-
-    async def _outputs(self) -> AsyncGenerator[tuple[int, Output]]:
-        ask = self._ask
-        for index in range(ask.choices):
-            job = Job(
-                request_id=f"{self._request_id}-{uuid4().hex[:8]}",
-                prompt=ask.prompt,
-                script=ask.script,
-                limit=ask.limit,
-                salt=ask.salt,
-                nonce=ask.nonce + index,
-                handle=ask.handle,
-            )
-            async with aclosing(self._engine.generate(job)) as outputs:
-                async for output in outputs:
-                    yield index, output
-
-
-async def _until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work``; cancel it when the client leaves."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        left = [task for task in (working, gone) if not task.done()]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        return Generation(engine, ask, reply, reply.request_id, told=told)
 
 
 async def _body(request: Request) -> Any:
@@ -282,11 +256,5 @@ async def _body(request: Request) -> Any:
         raise BadRequestError(f"the body is not JSON: {error}") from error
 
 
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status_code=status, media_type="application/json")
-
-
-def _error(error: BadRequestError) -> Response:
-    kind = "NotFoundError" if error.status == 404 else "BadRequestError"
-    body = {"message": error.message, "type": kind, "param": error.param, "code": error.status}
-    return _json({"error": body}, error.status)
+def _error(error: BadRequestError, refuse: Refuse = openai_error) -> Response:
+    return json_reply(refuse(error.status, error.message, error.kind, error.param), error.status)

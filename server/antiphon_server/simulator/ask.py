@@ -19,11 +19,14 @@ _T = TypeVar("_T")
 class BadRequestError(Exception):
     """The request cannot be served; ``status`` is the HTTP status."""
 
-    def __init__(self, message: str, *, status: int = 400, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 400, param: str | None = None, kind: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
         self.param = param
+        self.kind = kind or ("NotFoundError" if status == 404 else "BadRequestError")
 
 
 class StreamOptions(msgspec.Struct):
@@ -102,7 +105,15 @@ def read_chat(body: Any, settings: Settings) -> Ask:
     Raises:
         BadRequestError: it is malformed, too long, or for another model.
     """
-    request = _convert(body, ChatRequest)
+    return chat_ask(convert(body, ChatRequest), settings)
+
+
+def chat_ask(request: ChatRequest, settings: Settings) -> Ask:
+    """What a chat request asks for; the other surfaces of conversations are read as chats too, as in vLLM.
+
+    Raises:
+        BadRequestError: see :func:`read_chat`.
+    """
     ids = _forwarded_ids(request)
     if ids is None or any(not _text_only(message) for message in request.messages):
         ids = prompt_ids(settings, request.messages, request.tools)
@@ -124,7 +135,7 @@ def read_completion(body: Any, settings: Settings) -> Ask:
     Raises:
         BadRequestError: it is malformed, too long, or for another model.
     """
-    request = _convert(body, CompletionRequest)
+    request = convert(body, CompletionRequest)
     ids = _forwarded_ids(request)
     if ids is None:
         ids = _one_prompt(request.prompt, settings)
@@ -139,7 +150,7 @@ def read_tokenize(body: Any, settings: Settings) -> list[int]:
     Raises:
         BadRequestError: there is neither a prompt nor messages.
     """
-    request = _convert(body, TokenizeRequest)
+    request = convert(body, TokenizeRequest)
     if request.messages is not None:
         return prompt_ids(settings, request.messages, request.tools)
     if request.prompt is None:
@@ -175,7 +186,12 @@ def expected_ids(settings: Settings, body: Mapping[str, Any]) -> list[int]:
     return recomputed(settings, ask.prompt, ask.script, ask.limit, ask.nonce)
 
 
-def _convert(body: Any, kind: type[_T]) -> _T:
+def convert(body: Any, kind: type[_T]) -> _T:
+    """The body as a request of this kind.
+
+    Raises:
+        BadRequestError: it has another form.
+    """
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from antiphon_server.protocol import Handle
+from antiphon_server.protocol import HANDLE_OBJECT, Handle
+from antiphon_server.simulator import sse
 from antiphon_server.simulator.answer import Part
 from antiphon_server.simulator.ask import Ask
 from antiphon_server.simulator.job import Output
@@ -16,23 +17,73 @@ Json = dict[str, Any]
 
 
 class Reply(Protocol):
-    """How one surface words its replies."""
+    """How one surface words its replies. Of a stream, each item is an event, or several that leave together.
 
-    def opening(self) -> list[Json]:
-        """Chunks before the first token."""
+    ``early``: its opening leaves before there is a token, and with it the head of the reply.
+    """
+
+    request_id: str
+    early: bool
+
+    def opening(self) -> list[bytes]:
+        """What comes before the first token."""
         ...
 
-    def chunk(self, index: int, output: Output) -> Json | None:
-        """The chunk for one token, if it shows."""
+    def events(self, index: int, output: Output) -> list[bytes]:
+        """What comes of one token."""
         ...
 
-    def usage(self, answers: Sequence[Sequence[Output]]) -> Json:
-        """The chunk after the last token."""
+    def closing(self, answers: Sequence[Sequence[Output]], handle: Handle | None) -> list[bytes]:
+        """What comes after the last token. ``handle``: to be told by an event of its own."""
+        ...
+
+    def failed(self) -> list[bytes] | None:
+        """What comes in place of tokens when KV did not arrive; None: the connection ends."""
         ...
 
     def whole(self, answers: Sequence[Sequence[Output]]) -> Json:
         """The reply that is not streamed."""
         ...
+
+    def refused(self, status: int, message: str, kind: str, param: str | None) -> Json:
+        """An error."""
+        ...
+
+
+def handle_event(handle: Handle) -> bytes:
+    """The event by which our plug-in tells the handle on streams that do not have it."""
+    return sse.data({"object": HANDLE_OBJECT, "kv_transfer_params": handle})
+
+
+def openai_error(status: int, message: str, kind: str, param: str | None) -> Json:
+    """An error in OpenAI's form."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+class OpenAi:
+    """What chat and completions have in common."""
+
+    early = False
+    ask: Ask
+
+    def failed(self) -> list[bytes] | None:
+        error = openai_error(500, "Internal server error", "InternalServerError", None)
+        return [*self.opening(), sse.data(error), sse.DONE]
+
+    def closing(self, answers: Sequence[Sequence[Output]], handle: Handle | None) -> list[bytes]:
+        events = [sse.data(self.usage(answers))] if self.ask.usage else []
+        last = sse.DONE if handle is None else handle_event(handle) + sse.DONE
+        return [*events, last]
+
+    def refused(self, status: int, message: str, kind: str, param: str | None) -> Json:
+        return openai_error(status, message, kind, param)
+
+    def opening(self) -> list[bytes]:
+        return []
+
+    def usage(self, answers: Sequence[Sequence[Output]]) -> Json:
+        """The chunk after the last token."""
+        raise NotImplementedError
 
 
 def text_of(outputs: Sequence[Output], part: Part) -> str:
@@ -63,8 +114,8 @@ def handle_of(answers: Sequence[Sequence[Output]]) -> Handle | None:
     return answers[-1][-1].handle
 
 
-@dataclass(slots=True)
-class ChatReply:
+@dataclass
+class ChatReply(OpenAi):
     """``/v1/chat/completions``."""
 
     ask: Ask
@@ -73,25 +124,25 @@ class ChatReply:
     model: str
     _called: set[int] = field(default_factory=set)
 
-    def opening(self) -> list[Json]:
+    def opening(self) -> list[bytes]:
         chunks = []
         for index in range(self.ask.choices):
             chunk = self._chunk(index, {"role": "assistant", "content": ""}, None, None, None)
             del chunk["choices"][0]["token_ids"]
             chunk["prompt_token_ids"] = self.ask.prompt if self.ask.ids else None
-            chunks.append(chunk)
+            chunks.append(sse.data(chunk))
         return chunks
 
-    def chunk(self, index: int, output: Output) -> Json | None:
+    def events(self, index: int, output: Output) -> list[bytes]:
         delta = self._delta(index, output)
         quiet = not self.ask.ids and self.ask.top is None and output.finish is None
         if not delta and quiet:
-            return None
+            return []
         logprobs = None if self.ask.top is None else {"content": [_logprob(output, self.ask.top)]}
         chunk = self._chunk(index, delta, logprobs, self._finish(output), [output.token])
         if output.finish is not None:
             chunk["choices"][0]["stop_reason"] = None
-        return chunk
+        return [sse.data(chunk)]
 
     def usage(self, answers: Sequence[Sequence[Output]]) -> Json:
         return {**self._base("chat.completion.chunk"), "choices": [], "usage": usage_of(self.ask, answers)}
@@ -176,8 +227,8 @@ class ChatReply:
         return {"id": self.request_id, "object": kind, "created": self.created, "model": self.model}
 
 
-@dataclass(slots=True)
-class CompletionReply:
+@dataclass
+class CompletionReply(OpenAi):
     """``/v1/completions``."""
 
     ask: Ask
@@ -186,10 +237,7 @@ class CompletionReply:
     model: str
     _sent: list[int] = field(default_factory=list)
 
-    def opening(self) -> list[Json]:
-        return []
-
-    def chunk(self, index: int, output: Output) -> Json | None:
+    def events(self, index: int, output: Output) -> list[bytes]:
         first = index not in self._sent
         self._sent.append(index)
         choice = {
@@ -201,7 +249,7 @@ class CompletionReply:
             "prompt_token_ids": self.ask.prompt if self.ask.ids and first else None,
             "token_ids": [output.token] if self.ask.ids else None,
         }
-        return {**self._base(), "choices": [choice]}
+        return [sse.data({**self._base(), "choices": [choice]})]
 
     def usage(self, answers: Sequence[Sequence[Output]]) -> Json:
         return {**self._base(), "choices": [], "usage": usage_of(self.ask, answers)}

@@ -1,0 +1,34 @@
+"""What full recomputation would have answered: the oracle of every exactness test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon_server.simulator.answer import recomputed
+from antiphon_server.simulator.ask import read_chat, read_completion
+from antiphon_server.simulator.messages import read_messages
+from antiphon_server.simulator.responses import read_responses
+from antiphon_server.simulator.settings import Settings
+from antiphon_server.simulator.spoken import SHOWN
+from antiphon_server.simulator.tokens import token_bytes
+
+_READ = {
+    "chat": read_chat,
+    "completions": read_completion,
+    "messages": read_messages,
+    "responses": lambda body, settings: read_responses(body, settings, {})[2],
+}
+
+
+def expected_text(settings: Settings, body: Mapping[str, Any], surface: str) -> str:
+    """All that a request's answer shows, joined: thoughts, text, arguments of calls.
+
+    Raises:
+        BadRequestError: the request is malformed.
+    """
+    plain = {key: value for key, value in body.items() if key != "kv_transfer_params"}
+    ask = _READ[surface](plain, settings)
+    tokens = recomputed(settings, ask.prompt, ask.script, ask.limit, ask.nonce)
+    shown = (token for token, slot in zip(tokens, ask.script, strict=False) if slot.part in SHOWN)
+    return b"".join(map(token_bytes, shown)).decode("utf-8", "replace")
