@@ -30,6 +30,7 @@ from antiphon_server.simulator.kv import BlockKv, cut, length, read, root
 from antiphon_server.simulator.leases import Leases
 from antiphon_server.simulator.sequence import Sequence as Tokens
 from antiphon_server.simulator.settings import Settings
+from antiphon_server.simulator.steps import Steps
 from antiphon_server.simulator.tokens import END_TOKEN
 from antiphon_server.simulator.transfer import (
     ExpiredError,
@@ -68,7 +69,7 @@ class SimulatedEngine:
     _leases: Leases = field(init=False)
     _life: asyncio.Event = field(init=False)
     _freed: asyncio.Event = field(init=False)
-    _compute: asyncio.Lock = field(init=False)
+    _steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
         self._boot()
@@ -184,7 +185,7 @@ class SimulatedEngine:
             last = min(job.limit, len(job.script)) - 1
             for position, slot in enumerate(job.script[: last + 1]):
                 if position:
-                    await self._pause(1, self.settings.decode_rate)
+                    await self._steps.token()
                     self._alive(life)
                     sequence.compute(len(sequence.tokens))
                 token, logprob = sample(sequence.state, slot, position, job.nonce)
@@ -210,7 +211,9 @@ class SimulatedEngine:
         self._offset = int.from_bytes(blake2b(self.epoch.encode(), digest_size=2).digest(), "big")
         self._pool = BlockPool(own.capacity, prefix_caching=own.prefix_caching)
         self._leases = Leases(self._pool, own.longest_lease)
-        self._life, self._freed, self._compute = asyncio.Event(), asyncio.Event(), asyncio.Lock()
+        self._life, self._freed = asyncio.Event(), asyncio.Event()
+        base = 1 / own.decode_rate if own.decode_rate else 0.0
+        self._steps = Steps(base, own.prefill_rate, own.chunk, self.sleep)
         self.cluster.join(self)
 
     def _settled(self) -> Leases:
@@ -220,9 +223,6 @@ class SimulatedEngine:
     def _alive(self, life: asyncio.Event) -> None:
         if life.is_set():
             raise EngineDiedError("the engine died")
-
-    async def _pause(self, tokens: int, rate: float) -> None:
-        await self.sleep(tokens / rate if rate else 0)
 
     async def _admit(self, job: Job, reserve: int, life: asyncio.Event) -> Tokens:
         """Take the blocks a request needs at most, once they are free."""
@@ -282,8 +282,7 @@ class SimulatedEngine:
             self.cluster.notify(job.handle)
         cached = sequence.computed
         computed = len(job.prompt) - cached
-        async with self._compute:
-            await self._pause(computed, own.prefill_rate)
+        await self._steps.prompt(computed)
         self._alive(life)
         sequence.compute(len(job.prompt))
         self.counters.prefilled(local=local, pulled=pulled, computed=computed, asked=job.handle is not None)
@@ -316,7 +315,7 @@ class SimulatedEngine:
             ids = cut_blocks(handle, pull.match, total // size)[-count:]
             counts = {number: min(size, pull.tokens - index * size) for index, number in enumerate(ids)}
             self.cluster.deadline_check(handle)
-            await self._pause(pull.tokens, own.transfer_rate)
+            await self.sleep(pull.tokens / own.transfer_rate if own.transfer_rate else 0)
             self._alive(life)
             contents = self.cluster.read(handle, counts)
             if own.antiphon:

@@ -11,7 +11,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine is and how fast it works. Rates are per second; 0 means without delay.
 
     ``capacity``: KV blocks. ``threshold``: fewer remote tokens than this are not pulled (0: always pull).
-    ``decode_lease``, ``prefill_lease``, ``longest_lease``: seconds.
+    ``decode_lease``, ``prefill_lease``, ``longest_lease``: seconds. ``decode_rate``: steps, each one token of
+    every running sequence; ``prefill_rate``: prompt tokens beside them, ``chunk`` of them in a step at most.
     ``reuse``: vLLM's ``bidirectional_kv_xfer``. ``data_parallel``: ranks it says it has; they share all here.
     ``antiphon=False`` is a stock engine: no seal, no ``/antiphon/*``, no handle on streams. ``check=False``
     keeps all of that but believes every handle, which shows that an exactness test can fail.
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prefill_lease: float = 30.0
     longest_lease: float = 600.0
     prefill_rate: float = 0.0
+    chunk: int = 2048
     decode_rate: float = 0.0
     transfer_rate: float = 0.0
     bytes_per_token: int = 1024
