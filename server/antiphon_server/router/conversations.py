@@ -169,7 +169,7 @@ class Conversations:
             self._leases.release_frontier(old)
         self._eviction.dropped(displaced)
         worker = self._workers.find(frontier.worker)
-        if worker is not None:
+        if worker is not None and not any(old is frontier for old in displaced):
             await self._eviction.settle(worker, frontier)
 
     async def _close(self, tenant: str, conversation: str) -> bool:
