@@ -6,8 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -20,6 +21,7 @@ from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.state import State
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, expected_ids, serve
 from antiphon_server.simulator.faults import Fault
+from doubles.redis_server import RedisServer
 
 Message = dict[str, Any]
 PATIENCE = 10.0
@@ -239,6 +241,12 @@ async def start() -> AsyncIterator[Start]:
     await asyncio.gather(*(engine.aclose() for engine in engines))
 
 
+@pytest.fixture
+def serve_app() -> Callable[[Starlette], AbstractAsyncContextManager[str]]:
+    """Serve a router on a real socket; yields its URL."""
+    return serve_router
+
+
 Settled = Callable[[Callable[[], object]], Awaitable[None]]
 
 
@@ -253,6 +261,14 @@ def settled() -> Settled:
             await asyncio.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture

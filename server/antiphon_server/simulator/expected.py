@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon_server.simulator.answer import recomputed
-from antiphon_server.simulator.ask import read_chat, read_completion
+from antiphon_server.simulator.ask import Ask, read_chat, read_completion
 from antiphon_server.simulator.messages import read_messages
 from antiphon_server.simulator.responses import read_responses
 from antiphon_server.simulator.settings import Settings
 from antiphon_server.simulator.spoken import SHOWN
 from antiphon_server.simulator.tokens import token_bytes
 
-_READ = {
+
+def _read_responses(body: Any, settings: Settings) -> Ask:
+    return read_responses(body, settings, {})[2]
+
+
+_READ: Mapping[str, Callable[[Any, Settings], Ask]] = {
     "chat": read_chat,
     "completions": read_completion,
     "messages": read_messages,
-    "responses": lambda body, settings: read_responses(body, settings, {})[2],
+    "responses": _read_responses,
 }
 
 

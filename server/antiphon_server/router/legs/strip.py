@@ -12,6 +12,7 @@ from antiphon_server.router.legs.form import ENGINES_OWN, Body
 _DECODER = msgspec.json.Decoder(Body)
 _ENCODE = msgspec.json.Encoder().encode
 _TOKEN_IDS = re.compile(rb'"(?:prompt_)?token_ids"\s*:\s*\[')
+_IDS = ("token_ids", "prompt_token_ids")
 _NESTED = "response"
 """Events of the responses surface carry the whole reply in this field."""
 
@@ -44,11 +45,18 @@ def strip(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:
         reply.pop(name, None)
     changed = len(reply) != before
     if not token_ids:
-        changed |= reply.pop("prompt_token_ids", None) is not None
+        changed |= _drop_ids(reply)
         if "choices" in reply and _TOKEN_IDS.search(bytes(reply["choices"])):
             choices = msgspec.json.decode(reply["choices"], type=list[Body])
-            for choice in choices:
-                for name in ("token_ids", "prompt_token_ids"):
-                    changed |= choice.pop(name, None) is not None
+            dropped = [_drop_ids(choice) for choice in choices]
+            changed |= any(dropped)
             reply["choices"] = msgspec.Raw(_ENCODE(choices))
     return (_ENCODE(reply) if changed else data), (handle if isinstance(handle, dict) else None)
+
+
+def _drop_ids(place: Body) -> bool:
+    """Remove the ids, not the empty fields that engines always send."""
+    found = [name for name in _IDS if name in place and bytes(place[name]).startswith(b"[")]
+    for name in found:
+        del place[name]
+    return bool(found)
