@@ -46,7 +46,7 @@ def test_failures_far_apart_are_not_in_a_row() -> None:
     breaker = Breaker(POLICY)
     for hour in range(10):
         breaker.failed(hour * 3600.0)
-    assert breaker.allows(10 * 3600.0)
+        assert breaker.allows(hour * 3600.0)
 
 
 def test_share_of_failures_opens_it_but_only_with_enough_outcomes() -> None:
@@ -62,17 +62,13 @@ def test_share_of_failures_opens_it_but_only_with_enough_outcomes() -> None:
 
 def test_failures_leave_the_window() -> None:
     breaker = Breaker(POLICY)
-    for _ in range(5):
+    for _ in range(4):
+        breaker.succeeded(0.0)
         breaker.failed(0.0)
-        breaker.succeeded(0.0)
-        breaker.succeeded(0.0)
-    for step in range(20):
-        now = 11.0 + step * 0.3
-        breaker.succeeded(now)
-        breaker.succeeded(now)
-        if step % 2:
-            breaker.failed(now)
-    assert breaker.allows(20.0)
+    for _ in range(2):
+        breaker.succeeded(11.0)
+        breaker.failed(11.0)
+    assert breaker.allows(11.0)
 
 
 def test_after_the_pause_exactly_one_may_try() -> None:

@@ -215,6 +215,21 @@ def test_nobody_up_is_nobody() -> None:
     assert fleet.placement.prefill(key("c"), fleet.named("http://d0")) is None
 
 
+def test_turn_that_needs_no_prefill_in_the_end_takes_no_trial_away() -> None:
+    fleet = Fleet(prefills=1)
+    prefill, decode = fleet.named("http://p0"), fleet.named("http://d0")
+    fleet.shut_out("http://p0")
+    for _ in range(PAIR_POLICY.failures):
+        fleet.placement.pairs.failed(prefill, decode, fleet.now)
+    fleet.now += PAIR_POLICY.pause
+    for _ in range(3):
+        assert fleet.placement.prefill(None, decode) is prefill
+        assert prefill.available
+    fleet.placement.claim(prefill, decode)
+    assert not prefill.available
+    assert not fleet.placement.pairs.allowed(prefill, decode, fleet.now)
+
+
 # --- pairs ---
 
 
@@ -449,3 +464,22 @@ def test_places_behave_like_a_plain_table(steps: list[tuple[str, int, str, int]]
         assert places.knows("t", name) == (name in table)
         assert places.of(key(name, model=model)) == table.get(name, {}).get(model, Place())
         assert len(places) == len(table)
+
+
+# --- what is no turn ---
+
+
+def test_what_is_no_turn_goes_to_any_worker_that_is_up() -> None:
+    fleet = Fleet(decodes=4)
+    fleet.workers.drain("decode", "http://d0")
+    fleet.shut_out("http://d1")
+    fleet.named("http://d2").engine.healthy = False
+    decodes = fleet.workers.decode
+    assert {fleet.placement.any_of(decodes) for _ in range(20)} == {fleet.named("http://d3")}
+    fleet.named("http://d3").engine.healthy = False
+    assert {fleet.placement.any_of(decodes) for _ in range(40)} <= {*decodes[:2]}
+    assert fleet.placement.any_of(decodes, ["http://d0"]) is fleet.named("http://d1")
+    assert fleet.placement.any_of(decodes, ["http://d0", "http://d1"]) is not None
+    for worker in decodes:
+        worker.engine.healthy = False
+    assert fleet.placement.any_of(decodes) is None

@@ -298,6 +298,20 @@ async def test_engine_that_drips_its_answer_is_given_up(site: Site, settled: Set
         await settled(lambda: not dripping)
 
 
+async def test_engine_that_cannot_be_asked_harms_nobody(
+    site: Site, settled: Settled, caplog: pytest.LogCaptureFixture
+) -> None:
+    well = await site.engine("decode")
+    workers = await site.workers([], [well])
+    with caplog.at_level(logging.CRITICAL):
+        await workers.add("decode", f"http://{'a' * 70}:8000")  # no such name can be asked for
+        odd = workers.decode[1]
+        odd.engine.suspected.set()
+        await settled(lambda: not odd.engine.suspected.is_set())
+        await workers.remove("decode", odd.url)
+    assert only(workers).available
+
+
 # --- data-parallel ranks ---
 
 

@@ -22,17 +22,24 @@ class Build(NamedTuple):
 
 
 def build_of(info: Info) -> Build:
-    """An engine's build."""
-    return Build(
-        info.protocol,
-        info.model,
-        info.vllm,
-        info.nixl,
-        info.dtype,
-        info.block_size,
-        info.tensor_parallel,
-        info.reuse,
+    """An engine's build. Equal ones are one object, so that most comparisons are no more than ``is``."""
+    return _shared(
+        Build(
+            info.protocol,
+            info.model,
+            info.vllm,
+            info.nixl,
+            info.dtype,
+            info.block_size,
+            info.tensor_parallel,
+            info.reuse,
+        )
     )
+
+
+@lru_cache(maxsize=1024)
+def _shared(build: Build) -> Build:
+    return build
 
 
 _WORDS = {
@@ -62,7 +69,7 @@ def incompatible(prefill: Info | None, decode: Info | None) -> str | None:
 
 def difference(prefill: Build | None, decode: Build | None) -> str | None:
     """The same of two builds."""
-    if prefill is None or decode is None or prefill == decode:
+    if prefill is decode or prefill is None or decode is None:
         return None
     return _difference(prefill, decode)
 

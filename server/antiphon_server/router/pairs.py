@@ -55,6 +55,16 @@ class Pairs:
         breaker = self._breakers.get((prefill.name, decode.name))
         return breaker is None or breaker.allows(now)
 
+    def reachable(self, decode: Worker, prefills: Iterable[Worker], now: float) -> bool:
+        """At least one of the prefill workers may hand over to ``decode`` now."""
+        if self._breakers:
+            return any(self.allowed(prefill, decode, now) for prefill in prefills)
+        build = decode.engine.build
+        for prefill in prefills:
+            if prefill.engine.build is build or self.conflict(prefill, decode) is None:
+                return True
+        return False
+
     def conflict(self, prefill: Worker, decode: Worker) -> str | None:
         """Why they can never hand over, as they are; None if nothing is known against it."""
         reason = difference(prefill.engine.build, decode.engine.build)

@@ -122,7 +122,7 @@ class Passage:
         found: list[Worker] = []
         for one in (role, role, other):
             avoid = [worker.name for worker in found]
-            worker = self._state.placement.choose(self._state.workers.of(one), None, avoid)
+            worker = self._state.placement.any_of(self._state.workers.of(one), avoid)
             if worker is not None and worker not in found:
                 found.append(worker)
         if not found:

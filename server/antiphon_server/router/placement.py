@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
-from itertools import count
 
 from antiphon_server.router.identity import Key
 from antiphon_server.router.pairs import Pairs
@@ -54,7 +53,6 @@ class Placement:
         self._random = source if source is not None else random.Random()
         self._placed = placed
         self._rings: dict[Role, tuple[int, Ring]] = {}
-        self._rounds: dict[Role, count[int]] = {"prefill": count(), "decode": count()}
 
     def retune(self, *, bound: float) -> None:
         """Go by another bound from the next turn on."""
@@ -83,9 +81,10 @@ class Placement:
         worker is chosen only when none can. None when no worker is up but those of ``avoid``."""
         now = self._clock()
         serving = _serving(self._workers.decode, avoid)
-        closed = [w for w in serving if w.engine.breaker.allows(now)]
-        prefills = [w for w in self._workers.prefill if w.available]
-        paired = [w for w in closed if any(self.pairs.allowed(p, w, now) for p in prefills)]
+        closed = _closed(serving, now)
+        prefills = _closed(_serving(self._workers.prefill), now)
+        reachable = self.pairs.reachable
+        paired = [w for w in closed if reachable(w, prefills, now)]
         chosen = self._choose("decode", _elsewhere(paired or closed, avoid), key, preferred)
         if chosen is None and serving:
             chosen = min(serving, key=lambda w: (w.engine.breaker.retry_at(now), w.load))
@@ -98,57 +97,50 @@ class Placement:
         self, key: Key | None, decode: Worker, preferred: str | None = None, avoid: Collection[str] = ()
     ) -> Worker | None:
         """A worker for the prefill leg of a turn that ``decode`` continues, ``preferred`` if that can be.
-        None when no worker is up that can hand over to it, but those of ``avoid``."""
-        now = self._clock()
-        serving = [
-            w for w in _serving(self._workers.prefill, avoid) if self.pairs.conflict(w, decode) is None
-        ]
-        fit = [w for w in serving if w.engine.breaker.allows(now) and self.pairs.allowed(w, decode, now)]
+        None when no worker is up that can hand over to it, but those of ``avoid``. Not every turn needs
+        prefill in the end: one that does calls :meth:`claim`."""
+        now, pairs = self._clock(), self.pairs
+        serving = [w for w in _serving(self._workers.prefill, avoid) if pairs.conflict(w, decode) is None]
+        fit = [w for w in _closed(serving, now) if pairs.allowed(w, decode, now)]
         chosen = self._choose("prefill", _elsewhere(fit, avoid), key, preferred)
         if chosen is None and serving:
-            chosen = min(
-                serving,
-                key=lambda w: (
-                    max(w.engine.breaker.retry_at(now), self.pairs.retry_at(w, decode, now)),
-                    w.load,
-                ),
-            )
+            chosen = min(serving, key=lambda w: (self._retry_at(w, decode, now), w.load))
             self._tell("prefill", Outcome.LEAST_BAD)
-        if chosen is not None:
-            chosen.engine.breaker.claim(now)
-            self.pairs.claim(chosen, decode, now)
         return chosen
 
-    def choose(
-        self, workers: Sequence[Worker], preferred: str | None, avoid: Collection[str] = ()
-    ) -> Worker | None:
-        """A healthy worker; one of ``avoid`` only if there is no other. None if none is healthy."""
-        shunned = set(avoid)
-        healthy = [worker for worker in workers if worker.healthy]
-        candidates = [w for w in healthy if not shunned & {w.name, w.url}] or healthy
-        if not candidates:
-            return None
-        for worker in candidates:
-            if worker.name == preferred:
-                return worker
-        # Rounds are counted by role: prefill and decode alternate, so a common count would not go round.
-        start = next(self._rounds[candidates[0].role]) % len(candidates)
-        rotated = candidates[start:] + candidates[:start]
-        return min(rotated, key=lambda worker: worker.load)
+    def claim(self, prefill: Worker, decode: Worker) -> None:
+        """A turn goes from ``prefill`` to ``decode``: where they are on trial, no other goes meanwhile."""
+        now = self._clock()
+        prefill.engine.breaker.claim(now)
+        self.pairs.claim(prefill, decode, now)
+
+    def _retry_at(self, prefill: Worker, decode: Worker, now: float) -> float:
+        return max(prefill.engine.breaker.retry_at(now), self.pairs.retry_at(prefill, decode, now))
+
+    def any_of(self, workers: Sequence[Worker], avoid: Collection[str] = ()) -> Worker | None:
+        """A worker for what is no turn: of two at random the less loaded. One that gets no turns, or one of
+        ``avoid``, only if there is no other; None if none is healthy."""
+        healthy = [w for w in workers if w.healthy]
+        serving = _closed(_serving(healthy), self._clock())
+        fit = [w for w in serving or healthy if w.name not in avoid] or healthy
+        return min(self._random.sample(fit, min(2, len(fit))), key=lambda w: w.load, default=None)
 
     def _choose(
         self, role: Role, fit: Sequence[Worker], key: Key | None, preferred: str | None
     ) -> Worker | None:
         if not fit:
             return None
-        most = self._bound * sum(w.load for w in fit) / len(fit) + 1
+        most = self._bound * sum([w.in_flight + w.backlog for w in fit]) / len(fit) + 1
         outcome = Outcome.NEW
         if preferred is not None:
-            own = next((w for w in fit if w.name == preferred), None)
-            if own is not None and own.load <= most:
+            own = self._workers.find(preferred)
+            if own is None or own not in fit:
+                outcome = Outcome.MOVED_HEALTH
+            elif own.load > most:
+                outcome = Outcome.MOVED_LOAD
+            else:
                 self._tell(role, Outcome.STICKY)
                 return own
-            outcome = Outcome.MOVED_HEALTH if own is None else Outcome.MOVED_LOAD
         self._tell(role, outcome)
         # The mean is below the bound, so one is always left.
         light = {w.name: w for w in fit if w.load <= most}
@@ -188,8 +180,13 @@ class Placement:
             self._placed(role, outcome)
 
 
-def _serving(workers: Sequence[Worker], avoid: Collection[str]) -> list[Worker]:
-    return [w for w in workers if w.serving and w.name not in avoid]
+def _serving(workers: Sequence[Worker], avoid: Collection[str] = ()) -> list[Worker]:
+    serving = [w for w in workers if w.engine.healthy and not w.engine.draining]
+    return [w for w in serving if w.name not in avoid] if avoid else serving
+
+
+def _closed(workers: Sequence[Worker], now: float) -> list[Worker]:
+    return [w for w in workers if w.engine.breaker.allows(now)]
 
 
 def _elsewhere(fit: list[Worker], avoid: Collection[str]) -> list[Worker]:

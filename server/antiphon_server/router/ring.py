@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 
 POINTS = 128
@@ -17,9 +18,7 @@ class Ring:
     def __init__(self, names: Iterable[str], points: int = POINTS) -> None:
         self._names = sorted(set(names))
         placed = sorted(
-            (_point(f"{name}\0{index}"), position)
-            for position, name in enumerate(self._names)
-            for index in range(points)
+            (point, position) for position, name in enumerate(self._names) for point in _points(name, points)
         )
         self._points = [point for point, _ in placed]
         self._owners = [owner for _, owner in placed]
@@ -40,5 +39,8 @@ class Ring:
                     return
 
 
-def _point(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+@lru_cache(maxsize=1024)
+def _points(name: str, count: int) -> tuple[int, ...]:
+    """Kept, as a ring is made anew at every change of the fleet."""
+    digests = (blake2b(f"{name}\0{index}".encode(), digest_size=8).digest() for index in range(count))
+    return tuple(int.from_bytes(digest, "big") for digest in digests)
