@@ -188,6 +188,7 @@ class Attempt:
             await self._decode_leg(step, body, None, begun, tokens)
 
     async def _through_prefill(self, step: Step, worker: Worker) -> None:
+        self._state.placement.claim(worker, step.decode)
         prefilled = await self._filled(step, worker)
         if prefilled is None:
             unhealthy = Step(Plan(Path.COLD, Reason.UNHEALTHY), None, step.decode, step.turn)
@@ -209,7 +210,7 @@ class Attempt:
         except (LegFailedError, RejectedError) as error:
             if isinstance(error, RejectedError) or error.over:
                 self._prefill.give_up(prefilled)
-            if isinstance(error, LegFailedError) and prefilled.filled is not None:
+            if isinstance(error, LegFailedError) and error.may_be_transfer and prefilled.filled is not None:
                 state.placement.pairs.failed(worker, step.decode, state.clock())
             raise
 

@@ -119,12 +119,15 @@ class Decode:
             raise
         fault = failure(surface, first)
         if not first:
+            worker.failed(self._state.clock())
             empty = EngineFailedError("the decode engine sent an empty stream")
             raise LegFailedError(empty, worker, over=True)
         if fault is not None:
             response.close()
+            worker.failed(self._state.clock())
             answer = Answer(fault.status, "application/json", fault.payload)
             raise LegFailedError(answer, worker, over=True)
+        worker.succeeded(self._state.clock())
         return Begun(response, first, prompt, self._state.clock() - started)
 
     async def _whole(
