@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 
 from antiphon_server.router.reply import Reply
+from antiphon_server.router.returns import Returns
+from antiphon_server.simulator.leases import Leases
 
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "And the next ones?"}
@@ -101,6 +104,44 @@ async def test_resting_conversations_leave_a_decode_engine_room_to_serve(
     assert (again.path, again.reason) == ("cold", "lost")
 
 
+async def test_pinned_tokens_stay_within_the_budget_at_every_instant(
+    start: Any, settled: Any, monkeypatch: pytest.MonkeyPatch, opening: list[Message]
+) -> None:
+    """In the engine's own books, whenever it pins: room is made before a turn ends, not after."""
+    rig = await start(decode={"capacity": 160, "prefix_caching": False}, router={"pressure_interval": 0})
+    engine, budget = rig.decode[0], 80
+    grant, seen = Leases.grant, []
+
+    def spy(leases: Leases, request_id: str, blocks: list[int], deadline: float) -> None:
+        grant(leases, request_id, blocks, deadline)
+        if leases is engine._leases:
+            seen.append(leases.blocks)
+
+    monkeypatch.setattr(Leases, "grant", spy)
+    history = {f"c{n}": opening for n in range(9)}
+    for _ in range(2):
+        for names in (["c0", "c1", "c2"], ["c3", "c4", "c5"], ["c6", "c7", "c8"]):
+            answers = await asyncio.gather(
+                *(rig.ask(history[name], conversation=name, max_tokens=16) for name in names)
+            )
+            for name, answer in zip(names, answers, strict=True):
+                history[name] = [*history[name], answer.message, FOLLOW]
+    assert len(seen) == 18
+    assert budget // 2 < max(seen) <= budget
+    assert rig.count("antiphon_evictions_total", cause="value") > 0
+    await settled(lambda: rig.decode[0].pinned_blocks <= budget)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_turn_larger_than_the_budget_is_served_and_not_kept(
+    start: Any, settled: Any, opening: list[Message], stream: bool
+) -> None:
+    rig = await start(decode={"capacity": 40}, router={"keep_share": 0.1, "pressure_interval": 0})
+    await rig.ask(opening, conversation="c", stream=stream)
+    await settled(lambda: rig.decode[0].pinned_blocks == 0)
+    assert await rig.state.store.held() == []
+
+
 async def test_least_recent_conversations_are_evicted_and_released(
     start: Any, settled: Any, opening: list[Message]
 ) -> None:
@@ -171,6 +212,83 @@ async def test_failed_release_is_sent_again(
     rig.decode[0].faults.add(fault(kind="status", path="/antiphon/leases", code=500))
     await rig.client.delete("/v1/conversations/c")
     await settled(lambda: rig.decode[0].pinned_blocks == 0)
+
+
+async def test_conversation_that_will_hardly_return_is_not_renewed(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(router={"least_chance": 0.5})
+    await rig.ask(opening, conversation="c")
+    rig.clock.time += 50.0
+    await rig.state.leases.renew()
+    assert rig.count("antiphon_leases_total", event="renewed") == 0
+    assert len(rig.decode[0].pinned) == 1
+    rig.clock.time += 11.0
+    await rig.state.leases.renew()
+    assert await rig.state.store.held() == []
+    assert rig.count("antiphon_evictions_total", cause="chance") == 1
+
+
+async def test_return_is_learnt_from_the_turns(start: Any, opening: list[Message]) -> None:
+    rig = await start(router={"lease_margin": 0})
+    for n in range(12):
+        first = await rig.ask(opening, conversation=f"c{n}", max_tokens=4)
+        rig.clock.time += 30.0
+        await rig.ask([*opening, first.message, FOLLOW], conversation=f"c{n}", max_tokens=4)
+    kept = await rig.state.store.held()
+    stranger = dataclasses.replace(kept[0].key, conversation="stranger")
+    before = Returns(1).chance(stranger, 25.0, 15.0, 0.0)
+    assert rig.state.returns.chance(stranger, 25.0, 15.0, rig.clock.time) > 2 * before
+
+
+async def test_lease_that_could_not_be_renewed_is_given_up(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    await rig.ask(opening, conversation="c")
+    rig.clock.time += 61.0
+    await rig.state.leases.renew()
+    assert await rig.state.store.held() == []
+    assert rig.count("antiphon_evictions_total", cause="expired") == 1
+
+
+async def test_release_that_keeps_failing_is_left_to_the_engines_clock(
+    start: Any, settled: Any, fault: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    await rig.ask(opening, conversation="c")
+    for _ in range(4):
+        rig.decode[0].faults.add(fault(kind="status", path="/antiphon/leases", code=500))
+    await rig.client.delete("/v1/conversations/c")
+    await settled(lambda: rig.count("antiphon_leases_total", event="failed") == 1)
+    assert rig.decode[0].pinned_blocks > 0
+    rig.clock.time += 60.0
+    assert rig.decode[0].pinned_blocks == 0
+
+
+async def test_leases_of_a_rank_are_asked_of_that_rank(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(decode={"data_parallel": 2})
+    await rig.ask(opening, conversation="c")
+    (kept,) = await rig.state.store.held()
+    worker = rig.state.workers.find(kept.worker)
+    await rig.state.leases.renew()
+    await rig.client.delete("/v1/conversations/c")
+    await settled(lambda: rig.decode[0].pinned_blocks == 0)
+    calls = [r for r in rig.decode[0].requests if r.path == "/antiphon/leases"]
+    assert len(calls) == 2
+    assert {call.headers.get("x-data-parallel-rank") for call in calls} == {str(worker.rank)}
+
+
+async def test_what_is_kept_shows_in_the_metrics(start: Any, opening: list[Message]) -> None:
+    rig = await start(decode={"capacity": 400})
+    await rig.ask(opening, conversation="c")
+    (kept,) = await rig.state.store.held()
+    text = (await rig.client.get("/metrics")).text
+    assert f'antiphon_kept_tokens{{worker="{kept.worker}"}} {float(kept.tokens)}' in text
+    assert f'antiphon_budget_tokens{{worker="{kept.worker}"}} {400 * 16 / 2}' in text
+    assert f'antiphon_reserved_tokens{{worker="{kept.worker}"}} 0.0' in text
 
 
 async def test_failed_renewal_keeps_the_frontier_until_its_deadline(

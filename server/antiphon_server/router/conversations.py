@@ -106,8 +106,8 @@ class Conversations:
 
     async def make_room(self, visit: Visit, worker: Worker, tokens: int) -> None:
         """Before a decode leg: let ``worker`` be able to pin ``tokens`` (the most that the turn may come to)
-        within its budget when the turn ends. Gives up what is worth least; never fails, and waits only for the
-        engine to confirm what had to go. A second call replaces the first."""
+        within its budget when the turn ends. Gives up what is worth least; never fails, and waits only for
+        the engine to confirm what had to go. A second call replaces the first."""
         if visit._taken is not None:  # prefill has read it, or its release was asked for
             self._rooms.read(*visit._taken)
             visit._taken = None

@@ -62,8 +62,8 @@ class Leases:
         self._interval = interval
 
     def release(self, worker: Worker | None, lease: str | None) -> asyncio.Future[bool] | None:
-        """Let an engine free a lease's blocks, soon: the future tells when it has. Engines without leases free
-        by their own clock."""
+        """Let an engine free a lease's blocks, soon: the future tells when it has. Engines without leases
+        free by their own clock."""
         if worker is None or lease is None or worker.info is None:
             return None
         return self._releases.add(worker, lease)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
@@ -193,10 +194,8 @@ def _samples(exposition: bytes, name: bytes, rank: int | None) -> Iterator[tuple
         if rest[:1] in (b"{", b" "):
             labels, _, value = rest.rpartition(b" ")
             if own in labels:
-                try:
+                with contextlib.suppress(ValueError):
                     yield labels, float(value)
-                except ValueError:
-                    pass
         start = exposition.find(b"\n" + name, start) + 1
         if not start:
             return

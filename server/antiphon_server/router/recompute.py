@@ -13,8 +13,8 @@ def recompute(tokens: int) -> float:
 
 
 class Recompute:
-    """Seconds of prefill by ``measured`` (None: unknown), which is asked seldom: lengths are rounded to one in
-    sixteen, and answers serve for some seconds."""
+    """Seconds of prefill by ``measured`` (None: unknown), which is asked seldom: lengths are rounded to one
+    in sixteen, and answers serve for some seconds."""
 
     def __init__(self, measured: Callable[[int], float | None], clock: Callable[[], float]) -> None:
         self._measured = measured
