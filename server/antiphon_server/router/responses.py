@@ -16,7 +16,7 @@ from hashlib import blake2b
 import msgspec
 
 from antiphon_server.router.errors import NotFoundError
-from antiphon_server.router.identity import Identity, Key, clean_id
+from antiphon_server.router.identity import Identity, Key
 from antiphon_server.router.legs import Ask
 
 _PREFIX = "resp_"
@@ -28,9 +28,9 @@ _ID = re.compile(rf"{_PREFIX}[0-9a-f]{{{_RANDOM + _MARK}}}")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a response is. ``worker``: name of the decode engine that made it."""
+    """``key``: of the conversation it belongs to. ``worker``: name of the decode engine that made it."""
 
-    conversation: str
+    key: Key
     worker: str
 
 
@@ -58,7 +58,9 @@ class Responses:
         if ask.previous is not None:
             self.check(identity.tenant, ask.previous)
             if identity.key is None:
-                identity = replace(identity, key=self._key(ask, identity.tenant, ask.previous))
+                stored = self.find(ask.previous)
+                key = stored.key if stored is not None else _key(ask, identity.tenant, ask.previous)
+                identity = replace(identity, key=key)
         return replace(ask, response_id=_issue(identity.tenant)), identity
 
     def check(self, tenant: str, response_id: str) -> None:
@@ -75,8 +77,8 @@ class Responses:
         """Decode has begun to answer: remember where the response is. ``worker``: the engine's name."""
         if ask.response_id is None or msgspec.json.decode(ask.body.get("store", b"null")) is False:
             return
-        conversation = identity.key.conversation if identity.key is not None else ask.response_id
-        self._stored[ask.response_id] = Stored(conversation, worker)
+        key = identity.key or _key(ask, identity.tenant, ask.response_id)
+        self._stored[ask.response_id] = Stored(key, worker)
         while len(self._stored) > self._limit:
             self._stored.popitem(last=False)
 
@@ -87,16 +89,12 @@ class Responses:
         self._stored.move_to_end(response_id)
         return self._stored[response_id]
 
-    def _key(self, ask: Ask, tenant: str, previous: str) -> Key:
-        stored = self.find(previous)
-        conversation = stored.conversation if stored is not None else (clean_id(previous) or previous)
-        model, salt = ask.named.get("model"), ask.named.get("cache_salt")
-        return Key(
-            tenant,
-            model if isinstance(model, str) else "",
-            salt if isinstance(salt, str) else "",
-            conversation,
-        )
+
+def _key(ask: Ask, tenant: str, conversation: str) -> Key:
+    model, salt = ask.named.get("model"), ask.named.get("cache_salt")
+    return Key(
+        tenant, model if isinstance(model, str) else "", salt if isinstance(salt, str) else "", conversation
+    )
 
 
 def _issue(tenant: str) -> str:
