@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from antiphon_server.router.frontier import Frontier, MemoryStore
+from antiphon_server.router.frontier import Frontier
 from antiphon_server.router.identity import Key
+from antiphon_server.router.memory_store import MemoryStore
 
 
 def frontier(conversation: str, lease: str = "lease", salt: str = "") -> Frontier:
@@ -44,8 +45,8 @@ async def test_renewal_replaces_only_what_is_still_there() -> None:
     await store.record(old)
     new = dataclasses.replace(old, deadline=120.0)
     assert await store.renewed(old, new)
-    assert not await store.renewed(old, new)
     assert await store.take(old.key) is new
+    assert not await store.renewed(new, new)
 
 
 async def test_conversation_is_found_over_salts() -> None:

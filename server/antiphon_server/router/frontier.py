@@ -1,9 +1,7 @@
-"""The frontier of a conversation: where the KV of its last turn lives, and the store that hands it out
-once."""
+"""The frontier of a conversation: where the KV of its last turn lives, and what hands it out once."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,6 +36,7 @@ class Frontier:
     prompt_tokens: int = 0
     extent: Extent | None = None
     expiry: float | None = None
+    began: float = 0.0
 
     def params(self) -> Handle:
         """The handle to send. Prefill declines a pull shortly before the deadline it reads there, so a
@@ -48,7 +47,7 @@ class Frontier:
 
 class FrontierStore(Protocol):
     """Where frontiers live, for one router or for several. Each is handed out at most once; what falls out
-    is returned so that it gets released. A router keeps alive what it recorded itself."""
+    is returned so that it gets released. A router keeps alive what it recorded or adopted."""
 
     async def start(self) -> None:
         """Connect, where there is something to connect to. Never fails: see ``degraded``."""
@@ -64,13 +63,27 @@ class FrontierStore(Protocol):
         """Remove and return the key's frontier, atomically."""
 
     async def record(self, frontier: Frontier) -> list[Frontier]:
-        """Put the newest frontier of its key. Returns those that it displaced."""
+        """Put the newest frontier of its key. Returns those that it displaced; itself, if it is refused: a
+        turn that ended later has recorded, the conversation was closed after the turn began, or the engine
+        has a new life."""
 
     async def renewed(self, old: Frontier, new: Frontier) -> bool:
-        """Replace ``old`` by ``new`` unless somebody took or replaced it meanwhile."""
+        """Replace ``old`` by ``new``, which differs in ``deadline`` and ``expiry``, unless somebody took or
+        replaced it meanwhile."""
 
     async def remove(self, frontiers: Iterable[Frontier]) -> list[Frontier]:
         """Remove these. Returns those that were still there: they are the caller's to release."""
+
+    async def close(self, tenant: str, conversation: str) -> list[Frontier]:
+        """End a conversation of any model and salt: remove and return its frontiers, and refuse those of its
+        turns in flight, on whichever router."""
+
+    async def fence(self, worker: str, epoch: str) -> None:
+        """The worker lives its life ``epoch``: drop the frontiers of its earlier ones, refuse late ones. A
+        life that was once over never counts again."""
+
+    async def leave(self) -> list[Frontier]:
+        """This router stops. Remove and return what nobody will keep alive: it is to be released."""
 
     async def of(self, tenant: str, conversation: str) -> list[Frontier]:
         """All frontiers of a conversation, whoever recorded them: any model, any salt."""
@@ -80,81 +93,3 @@ class FrontierStore(Protocol):
 
     async def tokens(self, worker: str) -> int:
         """Tokens of KV that all frontiers on a worker stand for, whoever recorded them."""
-
-
-class MemoryStore:
-    """Frontiers of one router, at most ``limit`` of them."""
-
-    degraded = False
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._frontiers: OrderedDict[Key, Frontier] = OrderedDict()
-        self._keys: dict[tuple[str, str], set[Key]] = {}
-        self._tokens: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._frontiers)
-
-    async def start(self) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
-
-    async def take(self, key: Key) -> Frontier | None:
-        return self._pop(key)
-
-    async def record(self, frontier: Frontier) -> list[Frontier]:
-        displaced = []
-        old = self._pop(frontier.key)
-        if old is not None:
-            displaced.append(old)
-        self._frontiers[frontier.key] = frontier
-        self._keys.setdefault(_conversation(frontier.key), set()).add(frontier.key)
-        self._tokens[frontier.worker] += frontier.tokens
-        if len(self._frontiers) > self._limit:
-            oldest = next(iter(self._frontiers))
-            displaced += filter(None, [self._pop(oldest)])
-        return displaced
-
-    async def renewed(self, old: Frontier, new: Frontier) -> bool:
-        if self._frontiers.get(old.key) is not old:
-            return False
-        self._frontiers[old.key] = new
-        return True
-
-    async def remove(self, frontiers: Iterable[Frontier]) -> list[Frontier]:
-        found = [f for f in frontiers if self._same(self._frontiers.get(f.key), f)]
-        for frontier in found:
-            self._pop(frontier.key)
-        return found
-
-    async def of(self, tenant: str, conversation: str) -> list[Frontier]:
-        return [self._frontiers[key] for key in self._keys.get((tenant, conversation), ())]
-
-    async def held(self) -> list[Frontier]:
-        return list(self._frontiers.values())
-
-    async def tokens(self, worker: str) -> int:
-        return self._tokens[worker]
-
-    @staticmethod
-    def _same(kept: Frontier | None, asked: Frontier) -> bool:
-        """A renewal may have replaced the frontier; its lease has not changed."""
-        return kept is not None and (kept.worker, kept.lease) == (asked.worker, asked.lease)
-
-    def _pop(self, key: Key) -> Frontier | None:
-        frontier = self._frontiers.pop(key, None)
-        if frontier is None:
-            return None
-        self._tokens[frontier.worker] -= frontier.tokens
-        keys = self._keys[_conversation(key)]
-        keys.discard(key)
-        if not keys:
-            del self._keys[_conversation(key)]
-        return frontier
-
-
-def _conversation(key: Key) -> tuple[str, str]:
-    return key.tenant, key.conversation

@@ -161,6 +161,18 @@ class Metrics:
             ["role", "outcome"],
             registry=registry,
         )
+        self.reloads = Counter(
+            "antiphon_reloads",
+            "Configurations read anew, by result: taken, faulty (nothing has changed)",
+            ["result"],
+            registry=registry,
+        )
+        self.discovery_failures = Counter(
+            "antiphon_discovery_failures",
+            "Watches of EndpointSlices that failed and were begun anew, by role; the log has the reasons",
+            ["role"],
+            registry=registry,
+        )
 
     def turn(self, plan: Plan, matched: int, pulled: int, ttft: float) -> None:
         """A turn's first byte goes out, ``ttft`` seconds after its request came in."""

@@ -136,7 +136,7 @@ class State:
         self.admission = Admission(
             self._capacity(settings), self.metrics, clock=clock, by_tenant=settings.tenant_metrics
         )
-        self.discovery = Discovery(settings, self.workers)
+        self.discovery = Discovery(settings, self.workers, failed=self._discovery_failed)
         self._budgets: dict[str, AppendBudget] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -208,6 +208,9 @@ class State:
         await self.leases.stop()
         await self.store.stop()
         await self.upstream.close()
+
+    def _discovery_failed(self, role: str) -> None:
+        self.metrics.discovery_failures.labels(role).inc()
 
     def append_budget(self, decode: str) -> AppendBudget:
         """What appends may cost the streams of a decode engine, by its name."""
