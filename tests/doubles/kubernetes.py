@@ -68,11 +68,12 @@ class ApiServer:
         for writer in list(self._watches):
             self._send(writer, {"type": "ERROR", "object": status})
 
-    def bookmark(self) -> None:
+    def bookmark(self) -> int:
         """Tell every watch the present version."""
         for writer in self._watches:
             item = {"kind": "EndpointSlice", "metadata": {"resourceVersion": str(self._version)}}
             self._send(writer, {"type": "BOOKMARK", "object": item})
+        return self._version
 
     def cut(self) -> None:
         """Break every watch's connection in the middle of a line."""

@@ -17,6 +17,7 @@ from antiphon_server.router.explain import plain
 from antiphon_server.router.options import options
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
+from doubles.kubernetes import api_server, endpoint_slice
 
 ENGINES = {"prefill": ["http://p:1"], "decode": ["http://d:1"]}
 
@@ -269,6 +270,23 @@ async def test_probe_finds_engines_that_do_not_go_together(
     code, text = await probe(prefill, decode, *arguments)
     assert code == 1, text
     assert complaint in text
+
+
+async def test_probe_asks_the_engines_that_discovery_finds(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("models")
+    cluster = SimulatedCluster()
+    p = SimulatedEngine(Settings(role="prefill"), cluster=cluster)
+    d = SimulatedEngine(Settings(role="decode"), cluster=cluster)
+    async with serve(p) as p_url, serve(d) as d_url, api_server() as api:
+        port = int(d_url.rpartition(":")[2])
+        api.put(endpoint_slice("d", {"127.0.0.1": {"ready": True}}, labels={"role": "decode"}, port=port))
+        given = ["--prefill", p_url, "--discover-decode", "role=decode", "--discover-port", "http"]
+        given += ["--discover-api", api.url, "--discover-account", str(tmp_path)]
+        code, text = await asyncio.to_thread(command, "check-config", "--probe", *given)
+        assert (code, f"decode {d_url}: simulated" in text) == (0, True), text
+        api.refuse = 403
+        code, text = await asyncio.to_thread(command, "check-config", "--probe", *given)
+        assert (code, "discovery fails: 403" in text) == (1, True), text
 
 
 async def test_probe_names_an_engine_under_the_wrong_role_and_a_refused_key() -> None:

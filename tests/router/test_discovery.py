@@ -125,7 +125,7 @@ async def test_watch_that_ended_goes_on_where_it_was(tmp_path: Path, settled: An
     async with scene(tmp_path) as it:
         await settled(lambda: it.api.watching == 2)
         it.api.put(slice_of({"127.0.0.2": READY}))
-        it.api.bookmark()
+        version = it.api.bookmark()
         await settled(lambda: it.fleet())
         lists = it.api.lists
         it.api.end()
@@ -133,6 +133,7 @@ async def test_watch_that_ended_goes_on_where_it_was(tmp_path: Path, settled: An
         it.api.put(slice_of({"127.0.0.2": READY, "127.0.0.3": READY}))
         await settled(lambda: len(it.fleet()) == 2)
         assert it.api.lists == lists
+        assert f"resourceVersion={version}" in it.api.requests[-1][0] + it.api.requests[-2][0]
 
 
 async def test_engines_stay_while_the_api_server_refuses(tmp_path: Path, settled: Any, caplog: Any) -> None:
@@ -221,6 +222,7 @@ def test_unknown_readiness_is_ready(conditions: Any, ready: bool) -> None:
 def test_address_in_two_slices_is_ready_if_one_says_so() -> None:
     slices = [slice_of({"1.1.1.1": STARTING}), slice_of({"1.1.1.1": READY}, "e"), slice_of({}, "f")]
     assert engines_of(slices, "http", "http") == {"http://1.1.1.1:1": True}
+    assert engines_of(slices[::-1], "http", "http") == {"http://1.1.1.1:1": True}
 
 
 def test_ipv6_and_empty_slices() -> None:

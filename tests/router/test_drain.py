@@ -63,6 +63,7 @@ async def test_stream_ends_whole_new_turn_is_refused_and_leases_are_released() -
             refused = await command.client.post("/v1/chat/completions", json=BODY)
             assert refused.status_code == 503
             assert refused.headers["retry-after"]
+            assert (await command.client.get("/v1/models")).status_code == 503
             assert (await command.client.get("/health")).status_code == 200
             rest = [line async for line in lines if line]
         assert rest[-1] == "data: [DONE]"
@@ -117,21 +118,32 @@ async def test_address_in_use_is_a_failure_to_start() -> None:
                 pass
 
 
-async def test_serves_tls(tmp_path: Path) -> None:
+async def certify(folder: Path) -> ssl.SSLContext:
+    """A fresh certificate for this host, and a client's trust in it alone."""
     await asyncio.to_thread(
         subprocess.run,
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
          "-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost", "-addext",
          "subjectAltName=IP:127.0.0.1"],
-        cwd=tmp_path, check=True, capture_output=True,
+        cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
-    trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    return ssl.create_default_context(cafile=str(folder / "cert.pem"))
+
+
+async def test_serves_tls_and_takes_a_renewed_certificate_on_sighup(tmp_path: Path) -> None:
+    trust = await certify(tmp_path)
     cluster = SimulatedCluster()
     prefill = SimulatedEngine(Settings(role="prefill", threshold=0), cluster=cluster)
     decode = SimulatedEngine(Settings(role="decode"), cluster=cluster)
+    body = {**BODY, "stream": False}
+    tls = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
     async with serve(prefill) as p, serve(decode) as d:
-        tls = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
-        arguments = ["--prefill", p, "--decode", d, *tls]
+        arguments = ["--prefill", p, "--decode", d, "--no-calibrate", *tls]
         async with running(*arguments, scheme="https", verify=trust) as command:
-            body = {**BODY, "stream": False}
             assert (await command.client.post("/v1/chat/completions", json=body)).status_code == 200
+            renewed = await certify(tmp_path)
+            command.signal(signal.SIGHUP)
+            await command.told("config.reloaded")
+            base = command.client.base_url
+            async with httpx.AsyncClient(base_url=base, verify=renewed, trust_env=False) as client:
+                assert (await client.get("/ready")).status_code == 200

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from antiphon_server.router.reload import LIVE, RESTART
+import pytest
+import yaml
+
+from antiphon_server.router.config import load
+from antiphon_server.router.explain import plain
+from antiphon_server.router.keys import hash_of
+from antiphon_server.router.reload import LIVE, RESTART, Reloaded, Reloads
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 from rig.command import Command, running
@@ -85,9 +91,9 @@ def legs(engine: SimulatedEngine) -> list[Any]:
 
 async def test_engine_that_comes_back_while_it_leaves_stays(tmp_path: Path) -> None:
     async with scene(tmp_path, answer_tokens=60, decode_rate=40.0) as it:
+        client = it.command.client
         one, two = it.decode
-        body = {**BODY, "stream": True}
-        async with it.command.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        async with client.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}) as reply:
             lines = reply.aiter_lines()
             await anext(lines)
             it.write(two)
@@ -96,21 +102,15 @@ async def test_engine_that_comes_back_while_it_leaves_stays(tmp_path: Path) -> N
             await it.reload()
             assert await it.fleet() == {one: False, two: False}
             assert [line async for line in lines if line][-1] == "data: [DONE]"
-        assert not it.command.events("engine.removed")
-
-
-async def test_engine_that_an_administrator_added_stays(tmp_path: Path) -> None:
-    async with scene(tmp_path) as it:
-        one, two = it.decode
-        named = {"role": "decode", "url": two}
-        added = await it.command.client.post("/admin/workers", json=named, headers=KEY)
-        assert added.status_code == 200
-        it.write(one, keep=100)
-        assert (await it.reload())["changed"] == {"keep": 100.0}
+        assert (await client.post("/v1/chat/completions", json=BODY)).status_code == 200
         assert await it.fleet() == {one: False, two: False}
+        it.write(two)
+        await it.reload()
+        removed = await it.command.told("engine.removed")
+        assert removed["time"] >= it.command.events("config.reloaded")[2]["time"]
 
 
-async def test_faulty_file_changes_nothing_and_is_explained(tmp_path: Path) -> None:
+async def test_faulty_file_is_explained_and_the_process_goes_on(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         one, two = it.decode
         it.write(two, kep=3, max_body="no")
@@ -123,49 +123,89 @@ async def test_faulty_file_changes_nothing_and_is_explained(tmp_path: Path) -> N
         assert await it.fleet() == {one: False, two: False}
 
 
-async def test_faulty_keys_file_changes_nothing(tmp_path: Path) -> None:
-    async with scene(tmp_path) as it:
-        keys = tmp_path / "keys.yaml"
-        keys.write_text("- {tenant: t, hash: nonsense}")
-        it.write(it.decode[1], keys_file=keys)
-        assert "nonsense" not in str(fault := (await it.reload("config.faulty"))["faults"])
-        assert "keys_file" in str(fault)
-        assert (await it.command.client.post("/v1/chat/completions", json=BODY)).status_code == 200
+class File:
+    """A rig's settings as a file, and their reload without a signal."""
+
+    def __init__(self, rig: Any, folder: Path, flags: dict[str, Any] | None = None) -> None:
+        self.path = folder / "router.yaml"
+        self._state = rig.state
+        self._reloads = Reloads(rig.state, lambda: load(flags or {}, {}, self.path))
+
+    async def reload(self, **change: Any) -> Reloaded:
+        now = {**plain(self._state.settings), "admin_key": "hush-hush", **change}
+        self.path.write_text(
+            yaml.safe_dump({name: value for name, value in now.items() if value is not None})
+        )
+        return await self._reloads.reload()
 
 
-async def test_keys_file_is_read_again(tmp_path: Path) -> None:
-    from antiphon_server.router.keys import hash_of
+@pytest.fixture
+async def rig(start: Any) -> Any:
+    return await start(router={"admin_key": "hush-hush", "calibrate": False})
 
+
+async def test_engine_that_an_administrator_added_stays(rig: Any, tmp_path: Path) -> None:
+    urls = [worker.url for worker in rig.state.workers.decode]
+    await rig.state.workers.add("decode", "http://127.0.0.9:1")
+    reloaded = await File(rig, tmp_path).reload(keep=100, decode=urls)
+    assert reloaded == Reloaded(changed=("keep",))
+    assert [worker.url for worker in rig.state.workers.decode] == [*urls, "http://127.0.0.9:1"]
+
+
+async def test_faulty_file_changes_nothing(rig: Any, tmp_path: Path) -> None:
+    before = rig.state.settings
+    reloaded = await File(rig, tmp_path).reload(keep=100, port=-1, decode=["http://127.0.0.9:1"])
+    assert len(reloaded.faults) == 1
+    assert rig.state.settings is before
+    assert len(rig.state.workers.decode) == 1
+
+
+async def test_faulty_keys_file_changes_nothing(rig: Any, tmp_path: Path, opening: Any) -> None:
     keys = tmp_path / "keys.yaml"
+    keys.write_text("- {tenant: t, hash: nonsense}")
+    reloaded = await File(rig, tmp_path).reload(keys_file=str(keys), keep=100)
+    assert "keys_file" in reloaded.faults[0]
+    assert "nonsense" not in reloaded.faults[0]
+    assert rig.state.settings.keep != 100
+    await rig.ask(opening)
+
+
+async def test_keys_file_is_read_again(rig: Any, tmp_path: Path) -> None:
+    async def ask(key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        reply = await rig.client.post("/v1/chat/completions", json=BODY, headers=headers)
+        return int(reply.status_code)
+
+    keys, file = tmp_path / "keys.yaml", File(rig, tmp_path)
     keys.write_text(f'- {{tenant: t, hash: "{hash_of("ak-first")}"}}')
-    async with scene(tmp_path, "--keys-file", str(keys)) as it:
-
-        async def ask(key: str) -> int:
-            headers = {"Authorization": f"Bearer {key}"}
-            return (
-                await it.command.client.post("/v1/chat/completions", json=BODY, headers=headers)
-            ).status_code
-
-        assert (await ask("ak-first"), await ask("ak-second")) == (200, 401)
-        keys.write_text(f'- {{tenant: t, hash: "{hash_of("ak-second")}"}}')
-        await it.reload()
-        assert (await ask("ak-first"), await ask("ak-second")) == (401, 200)
+    assert (await file.reload(keys_file=str(keys))).changed == ("keys_file",)
+    assert (await ask("ak-first"), await ask("ak-second")) == (200, 401)
+    keys.write_text(f'- {{tenant: t, hash: "{hash_of("ak-second")}"}}')
+    assert await file.reload(keys_file=str(keys)) == Reloaded()
+    assert (await ask("ak-first"), await ask("ak-second")) == (401, 200)
 
 
-async def test_limits_count_at_once_and_what_needs_a_restart_is_named(tmp_path: Path) -> None:
-    async with scene(tmp_path) as it:
-        it.write(it.decode[0], max_body=10, host="0.0.0.0", shutdown_grace=7)
-        assert (await it.reload())["changed"] == {"max_body": 10, "shutdown_grace": 7.0}
-        assert it.command.events("config.needs_restart")[0]["settings"] == ["host"]
-        assert (await it.command.client.post("/v1/chat/completions", json=BODY)).status_code == 413
-        shown = (await it.command.client.get("/admin/config", headers=KEY)).json()["settings"]
-        assert (shown["max_body"], shown["host"], shown["admin_key"]) == (10, "127.0.0.1", "***")
+async def test_limits_count_at_once_and_what_needs_a_restart_is_named(rig: Any, tmp_path: Path) -> None:
+    reloaded = await File(rig, tmp_path).reload(max_body=10, host="0.0.0.0", shutdown_grace=7)
+    assert set(reloaded.changed) == {"max_body", "shutdown_grace"}
+    assert reloaded.restart == ("host",)
+    assert (await rig.client.post("/v1/chat/completions", json=BODY)).status_code == 413
+    shown = (await rig.client.get("/admin/config", headers=KEY)).json()["settings"]
+    assert (shown["max_body"], shown["host"], shown["admin_key"]) == (10, "127.0.0.1", "***")
 
 
-async def test_flag_still_wins(tmp_path: Path) -> None:
-    async with scene(tmp_path, "--keep", "300") as it:
-        it.write(it.decode[0], keep=100, lease_ttl=50)
-        assert (await it.reload())["changed"] == {"lease_ttl": 50.0}
+async def test_retention_counts_at_once(rig: Any, tmp_path: Path, opening: Any) -> None:
+    await rig.ask(opening, conversation="c")
+    assert len(await rig.state.store.held()) == 1
+    await File(rig, tmp_path).reload(keep=5)
+    rig.clock.time += 6
+    await rig.state.leases.renew()
+    assert await rig.state.store.held() == []
+
+
+async def test_flag_still_wins(rig: Any, tmp_path: Path) -> None:
+    reloaded = await File(rig, tmp_path, {"keep": "480"}).reload(keep=100, lease_ttl=50)
+    assert reloaded.changed == ("lease_ttl",)
 
 
 def test_every_setting_is_known_to_be_live_or_not() -> None:

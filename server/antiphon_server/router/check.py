@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info
+from antiphon_server.router.discovery import ExpiredError, RefusedError, find, selectors
 from antiphon_server.router.pairs import incompatible
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.workers import Role
@@ -35,18 +36,31 @@ class Report:
 
 
 def ask_engines(settings: RouterSettings) -> Report:
-    """Ask every engine that is named, at once."""
-    return report(asyncio.run(_ask_all(settings)), settings)
+    """Ask every engine that is named, and those that discovery finds now, at once."""
+    return asyncio.run(_ask_all(settings))
 
 
-async def _ask_all(settings: RouterSettings) -> list[Engine]:
-    headers = {PROTOCOL_HEADER: str(PROTOCOL)}
-    if settings.engine_key is not None:
-        headers["Authorization"] = f"Bearer {settings.engine_key.get_secret_value()}"
+async def _ask_all(settings: RouterSettings) -> Report:
     named: list[tuple[Role, str]] = [
         *(("prefill", url) for url in settings.prefill),
         *(("decode", url) for url in settings.decode),
     ]
+    undiscovered = None
+    if selectors(settings):
+        try:
+            named += [engine for engine in await find(settings) if engine not in named]
+        except (ValueError, RefusedError, ExpiredError, httpx.HTTPError) as error:
+            undiscovered = f"discovery fails: {error or type(error).__name__}"
+    found = report(await _ask_each(named, settings), settings)
+    if undiscovered is None:
+        return found
+    return Report([*found.lines, undiscovered], found.verdict, sound=False)
+
+
+async def _ask_each(named: Sequence[tuple[Role, str]], settings: RouterSettings) -> list[Engine]:
+    headers = {PROTOCOL_HEADER: str(PROTOCOL)}
+    if settings.engine_key is not None:
+        headers["Authorization"] = f"Bearer {settings.engine_key.get_secret_value()}"
     async with httpx.AsyncClient(headers=headers, timeout=settings.probe_timeout, trust_env=False) as client:
         return list(await asyncio.gather(*(_ask(client, role, url) for role, url in named)))
 
@@ -100,9 +114,6 @@ def report(engines: Sequence[Engine], settings: RouterSettings) -> Report:
             sound = sound and not found
     if not prefill or not decode:
         missing = "decode" if prefill else "prefill"
-        discovered = settings.discover_decode if prefill else settings.discover_prefill
-        if discovered:
-            return Report(lines, f"{missing} engines are left to discovery", sound)
         return Report(lines, f"no {missing} engine can serve: the router would not be ready", False)
     kept = (
         f"{reusing} of them with reuse"

@@ -11,7 +11,7 @@ import logging
 import os
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,22 +94,51 @@ def _read(file: Path) -> str | None:
         return None
 
 
+def selectors(settings: RouterSettings) -> dict[Role, str]:
+    """By role, of those that have one."""
+    given: dict[Role, str | None] = {
+        "prefill": settings.discover_prefill,
+        "decode": settings.discover_decode,
+    }
+    return {role: selector for role, selector in given.items() if selector}
+
+
+async def find(settings: RouterSettings) -> list[tuple[Role, str]]:
+    """Engines that are ready now, by role and URL.
+
+    Raises:
+        ValueError: see :meth:`Cluster.of`.
+        RefusedError, httpx.HTTPError: the API server refuses, or cannot be reached.
+    """
+    cluster = Cluster.of(settings)
+    found: list[tuple[Role, str]] = []
+    async with cluster.client() as client:
+        for role, selector in selectors(settings).items():
+            slices, _ = await Watch(cluster, client, selector).list()
+            engines = engines_of(slices.values(), settings.discover_port, settings.discover_scheme)
+            found += [(role, url) for url, ready in engines.items() if ready]
+    return found
+
+
 class Discovery:
     """One watch a role. ``pause``: most seconds before the first new try after a failure; grows to
-    ``longest``."""
+    ``longest``. ``failed``: is told the role."""
 
     def __init__(
-        self, settings: RouterSettings, workers: Workers, *, pause: float = 0.5, longest: float = 30.0
+        self,
+        settings: RouterSettings,
+        workers: Workers,
+        *,
+        failed: Callable[[Role], None] = lambda role: None,
+        pause: float = 0.5,
+        longest: float = 30.0,
     ) -> None:
         self._workers = workers
         self._port = settings.discover_port
         self._scheme = settings.discover_scheme
-        selectors: list[tuple[Role, str | None]] = [
-            ("prefill", settings.discover_prefill),
-            ("decode", settings.discover_decode),
-        ]
-        self._selectors = [(role, selector) for role, selector in selectors if selector]
+        self._selectors = selectors(settings)
         self._cluster = Cluster.of(settings) if self._selectors else None
+        self._failed = failed
         self._pause = pause
         self._longest = longest
         self._wait = tenacity.wait_random_exponential(multiplier=pause, max=longest)
@@ -123,7 +152,7 @@ class Discovery:
         self._client = self._cluster.client()
         self._tasks = [
             asyncio.create_task(self._follow(role, selector, self._cluster, self._client))
-            for role, selector in self._selectors
+            for role, selector in self._selectors.items()
         ]
 
     async def stop(self) -> None:
@@ -151,6 +180,7 @@ class Discovery:
                 log.info("discovery.expired", extra={"selector": selector})
             except Exception as error:
                 self._tell(error, cluster, selector)
+                self._failed(role)
             failures = 1 if now() - began > self._longest else failures + 1
             await asyncio.sleep(self._wait(_Attempt(failures)))  # type: ignore[arg-type]
 
@@ -197,15 +227,15 @@ class Watch:
         self._selector = selector
         self._pause = pause
 
-    async def states(self) -> AsyncIterator[list[Slice]]:
+    async def states(self) -> AsyncIterator[Sequence[Slice]]:
         """All slices at first, and again after each change.
 
         Raises:
             ExpiredError: begin anew.
             RefusedError, httpx.HTTPError: the API server refuses, or cannot be reached.
         """
-        slices, version = await self._list()
-        yield list(slices.values())
+        slices, version = await self.list()
+        yield [*slices.values()]
         while True:
             async for kind, item in self._events(version):
                 metadata = item.get("metadata") or {}
@@ -217,11 +247,15 @@ class Watch:
                     slices.pop(name, None)
                 else:
                     slices[name] = item
-                yield list(slices.values())
+                yield [*slices.values()]
             # The server ends a watch after its time. Nothing is lost: the next goes on from a version.
             await asyncio.sleep(random.uniform(0, self._pause))
 
-    async def _list(self) -> tuple[dict[str, Slice], str]:
+    async def list(self) -> tuple[dict[str, Slice], str]:
+        """Slices by name, and their version.
+
+        Raises: as :meth:`states`.
+        """
         parameters = {"labelSelector": self._selector}
         reply = await self._client.get(self._path, params=parameters, headers=self._cluster.headers())
         _check(reply.status_code, reply.content)

@@ -47,10 +47,12 @@ class Reloads:
         """One reading. A faulty one changes nothing."""
         async with self._one_at_a_time:
             try:
-                return await self._reload()
+                reloaded = await self._reload()
             except Exception as error:
                 log.exception("config.reload_failed")
-                return Reloaded(faults=(str(error),))
+                reloaded = Reloaded(faults=(str(error),))
+        self._state.metrics.reloads.labels("faulty" if reloaded.faults else "taken").inc()
+        return reloaded
 
     async def _reload(self) -> Reloaded:
         loaded = await asyncio.to_thread(self._read)
