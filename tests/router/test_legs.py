@@ -322,7 +322,7 @@ def test_limit_of_the_answer_is_read(surface: Surface, body: dict[str, Any], lim
 
 
 def test_events_that_hold_a_reply_are_stripped_inside() -> None:
-    inner = {"id": "r", "output": [], "kv_transfer_params": HANDLE, "ec_transfer_params": None, "x": 1.0}
+    inner: dict[str, Any] = {"id": "r", "output": [], "kv_transfer_params": HANDLE, "ec_transfer_params": None, "x": 1.0}
     event = {"response": inner, "sequence_number": 3, "type": "response.completed"}
     body, handle = strip(raw(event), token_ids=False)
     assert handle == HANDLE
