@@ -44,6 +44,10 @@ def check_head(scope: Scope, settings: RouterSettings) -> None:
         )
 
 
+_LINGER = 1.0
+"""Seconds that a refused client has to read the answer."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1, with bounds on what arrives outside of bodies and on how long a head takes.
 
@@ -58,6 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._unread = 0  # bytes since the parser last came to something whole
         self._progress = False
+        self._refused = False
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -69,7 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         self._progress = False
         super().data_received(data)
@@ -113,13 +118,18 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, error: RouterError) -> None:
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
-            body = error.body()
-            lines = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            self.transport.write(STATUS_LINE[error.status] + lines % len(body) + body)
-        self.transport.close()
+        self._refused = True
+        self._head_is_here()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        body = error.body()
+        lines = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[error.status] + lines % len(body) + body)
+        # A client that still sends would be reset, and lose the answer, if the connection were closed now.
+        self._deadline = self.loop.call_later(_LINGER, self.transport.close)
 
 
 def protocol_within(settings: RouterSettings) -> type[BoundedProtocol]:

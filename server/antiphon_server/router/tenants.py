@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from antiphon_server.router.errors import UnauthorizedError
+from antiphon_server.router.errors import BadRequestError, UnauthorizedError
 from antiphon_server.router.identity import clean_id, header_text
 from antiphon_server.router.keys import UNLIMITED, Limits, digest_of, read_keys
 from antiphon_server.router.salt import default_secret, salt_for
@@ -71,9 +71,18 @@ class Tenants:
         salted = self._salt == "always" or (named and self._salt == "auto")
         return Tenant(name, self._ring.limits.get(name, UNLIMITED) if named else UNLIMITED, named, salted)
 
-    def salt(self, tenant: Tenant, client_salt: str | None) -> str | None:
-        """``cache_salt`` for the engines in place of the client's; None: leave the client's as it is."""
-        return salt_for(tenant.name, client_salt, self._secret) if tenant.salted else None
+    def salt(self, tenant: Tenant, client_salt: object) -> str | None:
+        """``cache_salt`` for the engines in place of the client's; None: leave the client's as it is, and the
+        engines to judge it.
+
+        Raises:
+            BadRequestError: the client's is not text.
+        """
+        if not tenant.salted:
+            return None
+        if client_salt is not None and not isinstance(client_salt, str):
+            raise BadRequestError("cache_salt is not a string: send a string, or none")
+        return salt_for(tenant.name, client_salt, self._secret)
 
     def _by_key(self, headers: Mapping[str, str]) -> str:
         sent = [key for key in (_bearer(headers), header_text(headers.get("x-api-key"))) if key]
