@@ -73,8 +73,8 @@ class Discovery(BaseModel):
     )
 
 
-class Keeping(BaseModel):
-    """Kept KV"""
+class Planning(BaseModel):
+    """Paths and attempts"""
 
     paths: list[Literal["cold", "reuse", "append"]] = Field(
         default=["cold", "reuse", "append"],
@@ -90,6 +90,11 @@ class Keeping(BaseModel):
     )
     attempts: int = Field(default=3, ge=1, description="at one turn, before its first byte")
     retry_pause: float = Field(default=0.2, ge=0, description="before another attempt at most; random")
+
+
+class Keeping(BaseModel):
+    """Kept KV"""
+
     conversations: int = Field(
         default=10_000, ge=1, description="conversations kept; the least valuable is released"
     )
@@ -189,8 +194,8 @@ class Placing(BaseModel):
     )
 
 
-class Limits(BaseModel):
-    """Limits"""
+class Tenancy(BaseModel):
+    """Tenants and keys"""
 
     keys_file: Path | None = Field(
         default=None, description="YAML list of tenants, the hashes of their API keys and their limits"
@@ -214,6 +219,11 @@ class Limits(BaseModel):
         description="what salts are derived from; unset: the engine key. Set it, the same on all routers, "
         "when tenants can reach the engines by another way",
     )
+
+
+class Admitting(BaseModel):
+    """Admission"""
+
     max_turns: int = Field(
         default=0, ge=0, description="turns served at once; 0: 1024 for each decode engine"
     )
@@ -225,6 +235,10 @@ class Limits(BaseModel):
     tenant_metrics: bool = Field(
         default=False, description="label turns in flight by tenant, for tenants that keys or a gateway name"
     )
+
+
+class Limits(BaseModel):
+    """Limits of a request"""
 
     max_headers: int = Field(default=128, ge=1, description="headers of a request")
     max_header_bytes: int = Field(default=65536, ge=1024, description="of all headers of a request together")
@@ -253,7 +267,9 @@ class Serving(BaseModel):
     )
 
 
-class RouterSettings(Engines, Discovery, Placing, Keeping, Sharing, Limits, Serving, BaseSettings):
+class RouterSettings(
+    Engines, Discovery, Placing, Planning, Keeping, Sharing, Tenancy, Admitting, Limits, Serving, BaseSettings
+):
     """All groups. Also reads the environment; ``config.load`` reads a file too and explains every fault."""
 
     model_config = SettingsConfigDict(
