@@ -45,7 +45,7 @@ class Reason(StrEnum):
     UNHEALTHY = "unhealthy", "the engine that held the KV, or every prefill engine, does not answer"
     STOCK = "stock", "cold: an engine without Antiphon's plug-in"
     UNSUPPORTED = "unsupported", "an engine that cannot reuse, or decode without a prefix cache"
-    OFF = "off", "the path is switched off by ``paths``"
+    OFF = "off", "the path is switched off by paths"
     SLOWER = "slower", "cold: pulling was expected to take longer than computing"
 
     MISMATCH = "mismatch", "cold, by prefill: the prompt shares no block with what decode held"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
 
     ELSEWHERE = "elsewhere", "no append: the turn does not go to the engine that holds the KV"
     REWRITTEN = "rewritten", "no append: the request does not extend the last one, so what is new is unknown"
-    CROWDED = "crowded", "no append: decode's other streams would slow down by more than ``append_slowdown``"
+    CROWDED = "crowded", "no append: decode's other streams would slow down by more than append_slowdown"
     UNMEASURED = "unmeasured", "no append: no rates are known yet"
     LONG = "long", "no append: another path is expected to be faster"
 
