@@ -92,7 +92,7 @@ def test_half_a_handle_never_leaves() -> None:
 
 
 def named(value: dict[str, Any]) -> bytes:
-    return b"event: " + value["type"].encode() + b"\n" + event(value)
+    return f"event: {value['type']}\n".encode() + event(value)
 
 
 def numbered(kind: str, number: int, **more: Any) -> bytes:

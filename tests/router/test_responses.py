@@ -177,12 +177,16 @@ async def test_response_that_the_engine_lost_is_its_to_refuse(start: Any) -> Non
     assert reply.json() == {"error": error}
 
 
-async def test_forgotten_response_is_looked_for_on_all_engines(start: Any) -> None:
+async def test_response_that_another_router_made_is_looked_for_on_all_engines(start: Any) -> None:
     rig = await start(decodes=3, router={"responses": 1}, **STORING)
     made = [(await ask(rig, body()))[0] for _ in range(4)]
     assert len(rig.state.responses) == 1
     for response in made:
         assert (await rig.client.get(f"{PATH}/{response['id']}")).json() == response
+    for response in made:
+        more = {"instructions": SYSTEM, "input": "More.", "previous_response_id": response["id"]}
+        _, headers = await ask(rig, more)
+        assert reuse(headers) == ("append", "stored")
 
 
 async def test_response_that_is_not_stored_is_not_remembered(start: Any) -> None:

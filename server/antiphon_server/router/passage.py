@@ -18,6 +18,8 @@ from antiphon_server.router.errors import EngineFailedError, KeyRefusedError, No
 from antiphon_server.router.gate import caller_of
 from antiphon_server.router.legs import strip
 from antiphon_server.router.relay import Relay
+from antiphon_server.router.response_search import holder_of
+from antiphon_server.router.responses import not_found
 from antiphon_server.router.state import State
 from antiphon_server.router.upstream import Response
 from antiphon_server.router.worker import Role
@@ -98,21 +100,15 @@ class Passage:
     async def _stored(self, request: Request, method: str, more: str) -> Reply:
         response_id = request.path_params["id"]
         self._state.responses.check(caller_of(request.scope).tenant.name, response_id)
-        stored = self._state.responses.find(response_id)
-        holder = self._state.workers.find(stored.worker) if stored is not None else None
-        workers = [holder] if holder is not None else list(self._state.workers.decode)
+        holder = await holder_of(self._state, response_id)
+        if holder is None:
+            raise not_found(response_id)
         query = {name: value for name, value in request.query_params.items() if name in _QUERY}
         path = f"/v1/responses/{response_id}{more}" + (f"?{urlencode(query)}" if query else "")
-        reply: Reply | None = None
-        for worker in _one_a_process(workers):
-            _, response = await self._send([worker], method, path, b"")
-            if (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
-                return _streamed(response)
-            reply = await self._read(response, worker)
-            if reply.status_code != 404:
-                break
-        if reply is None:
-            raise UnavailableError("no decode engine is up: try again soon")
+        _, response = await self._send([holder], method, path, b"")
+        if (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
+            return _streamed(response)
+        reply = await self._read(response, holder)
         body, _ = strip(bytes(reply.body), token_ids=False)
         return Reply(body, reply.status_code, media_type=reply.media_type)
 
@@ -180,8 +176,3 @@ def _streamed(response: Response) -> Reply:
 
     kind = (response.header(b"content-type") or b"").decode("latin-1")
     return StreamingResponse(events(), response.status, {"cache-control": "no-cache"}, media_type=kind)
-
-
-def _one_a_process(workers: Sequence[Worker]) -> list[Worker]:
-    """Ranks of one engine share its memory of responses."""
-    return list({worker.url: worker for worker in workers}.values())

@@ -35,8 +35,8 @@ class Stored:
 
 
 class Responses:
-    """The newest ``limit`` response ids; older ones are forgotten, which costs them their conversation and
-    their engine, so that any engine is asked."""
+    """The newest ``limit`` response ids. Older ones lose their conversation, and engines are asked for
+    them."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -71,14 +71,22 @@ class Responses:
         """
         head = response_id[: len(_PREFIX) + _RANDOM]
         if _ID.fullmatch(response_id) is None or response_id != head + _mark(tenant, head):
-            raise NotFoundError(f"Response with id '{response_id[:128]}' not found.")
+            raise not_found(response_id)
+
+    def found(self, ask: Ask, identity: Identity, worker: str) -> None:
+        """The response that this turn follows turned out to be there. ``worker``: the engine's name."""
+        if ask.previous is not None and identity.key is not None:
+            self._put(ask.previous, Stored(identity.key, worker))
 
     def keep(self, ask: Ask, identity: Identity, worker: str) -> None:
         """Decode has begun to answer: remember where the response is. ``worker``: the engine's name."""
         if ask.response_id is None or msgspec.json.decode(ask.body.get("store", b"null")) is False:
             return
         key = identity.key or _key(ask, identity.tenant, ask.response_id)
-        self._stored[ask.response_id] = Stored(key, worker)
+        self._put(ask.response_id, Stored(key, worker))
+
+    def _put(self, response_id: str, stored: Stored) -> None:
+        self._stored[response_id] = stored
         while len(self._stored) > self._limit:
             self._stored.popitem(last=False)
 
@@ -88,6 +96,11 @@ class Responses:
             return None
         self._stored.move_to_end(response_id)
         return self._stored[response_id]
+
+
+def not_found(response_id: str) -> NotFoundError:
+    """In engines' words."""
+    return NotFoundError(f"Response with id '{response_id[:128]}' not found.")
 
 
 def _key(ask: Ask, tenant: str, conversation: str) -> Key:

@@ -17,6 +17,7 @@ from antiphon_server.router.legs import FORMS, MalformedBodyError, Surface, read
 from antiphon_server.router.prefill import Prefill
 from antiphon_server.router.reply import Header, Reply
 from antiphon_server.router.request import Forced, TurnRequest
+from antiphon_server.router.response_search import holder_of
 from antiphon_server.router.state import State
 from antiphon_server.router.tenants import Tenant
 
@@ -55,6 +56,10 @@ class Turns:
         if salt is not None:
             ask = salted(ask, salt)
         ask, identity = state.responses.admit(ask, identify(ask.named, headers, tenant.name))
+        if ask.previous is not None and state.responses.find(ask.previous) is None:
+            holder = await holder_of(state, ask.previous)
+            if holder is not None:
+                state.responses.found(ask, identity, holder.name)
         request = TurnRequest(ask, identity, PATHS[surface], headers, state.clock(), forced)
         with state.conversations.visit(identity) as visit:
             try:
