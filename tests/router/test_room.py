@@ -281,6 +281,30 @@ async def test_taken_lease_counts_until_prefill_has_read_it() -> None:
     assert keep.rooms.of(keep.worker).busy == 0
 
 
+async def test_what_a_turn_does_not_keep_counts_until_its_release_is_answered() -> None:
+    keep = Keep()
+    with keep.conversations.visit(Identity("t", None)) as visit:
+        await keep.conversations.make_room(visit, keep.worker, 320)
+        keep.leases.release(keep.worker, keep.pin(320))
+    room = keep.rooms.of(keep.worker)
+    assert (room.busy, room.leaving) == (0, 320)
+    await keep.quiet()
+    assert (room.busy, room.leaving) == (0, 0)
+
+
+async def test_decode_leg_whose_client_left_counts_until_it_is_over_for_sure() -> None:
+    keep = Keep()
+    with (
+        contextlib.suppress(asyncio.CancelledError),
+        keep.conversations.visit(Identity("t", Key("t", "m", "", "c"))) as visit,
+    ):
+        await keep.conversations.make_room(visit, keep.worker, 320)
+        visit.phase = "decode"
+        raise asyncio.CancelledError
+    assert keep.rooms.of(keep.worker).leaving == 320
+    keep.nothing_in_flight()
+
+
 async def test_release_that_fails_counts_until_the_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     keep = Keep()
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
@@ -396,7 +420,7 @@ turns = st.lists(
     st.tuples(
         st.integers(0, 5),  # conversation
         st.integers(1, 160),  # tokens
-        st.integers(0, 90),  # reserved beyond them
+        st.integers(0, 48),  # reserved beyond them
         st.sampled_from(ENDINGS),
         st.integers(0, 4),  # turns of the event loop between its steps
     ),
@@ -457,10 +481,11 @@ def test_budget_holds_at_every_instant_and_nothing_is_left_over(
     async def main() -> None:
         keep = Keep()
         keep.calls.pace = pace
-        await keep.turn("to begin with", 320)
-        # Two at once, each at most 250 + what it has taken: they always fit, so the budget must hold.
-        for pair in (specs[n : n + 2] for n in range(0, len(specs), 2)):
-            await asyncio.gather(*(_act(keep, spec) for spec in pair))
+        for n in range(4):
+            await keep.turn(f"full {n}", 160)
+        # Three at once, each at most 208: they always fit, so the budget must hold.
+        for some in (specs[n : n + 3] for n in range(0, len(specs), 3)):
+            await asyncio.gather(*(_act(keep, spec) for spec in some))
             keep.time += wait
             await keep.leases.renew()
             assert keep.pinned <= BUDGET
