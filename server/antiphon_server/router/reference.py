@@ -27,7 +27,8 @@ it. [operating.md](operating.md) says how to use it.
 Each is a flag of `antiphon router`, an environment variable and a key of the YAML file that `--config` or
 `ANTIPHON_CONFIG` names. Flags win over the environment, the environment over the file. The key is the flag
 without its dashes, with `_` for `-`. A list is a flag given several times, words with commas between, or a
-YAML list. Seconds, bytes and counts, unless the text says otherwise. `antiphon check-config` explains every fault.
+YAML list. Seconds, bytes and counts, unless the text says otherwise. `antiphon check-config` explains every
+fault.
 """
 
 
