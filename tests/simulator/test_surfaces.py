@@ -46,7 +46,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 def pair(**decode: Any) -> tuple[SimulatedEngine, SimulatedEngine]:
     cluster = SimulatedCluster()
-    prefill = SimulatedEngine(Settings(role="prefill", threshold=0), cluster=cluster)
+    prefill = SimulatedEngine(Settings(role="prefill", threshold=0, prefix_caching=False), cluster=cluster)
     return prefill, SimulatedEngine(Settings(**decode), cluster=cluster)
 
 
