@@ -66,12 +66,6 @@ def test_hardly_any_chance_is_not_renewed() -> None:
     assert not retention.hopeful(frontier("a", idle=300.0), NOW)
 
 
-def test_surplus_is_the_least_valuable() -> None:
-    kept = [frontier(n, idle=10.0 * n) for n in range(5)]
-    assert retention.surplus(kept, 3, NOW) == [kept[4], kept[3]]
-    assert retention.surplus(kept, 5, NOW) == []
-
-
 frontiers = st.lists(st.tuples(st.integers(0, 50_000), st.floats(0.0, 600.0)), max_size=30)
 
 

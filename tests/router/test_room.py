@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from antiphon_server.router.breaker import Breaker, BreakerPolicy
 from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.conversations import Conversations, Visit
 from antiphon_server.router.eviction import Eviction
-from antiphon_server.router.frontier import Frontier
+from antiphon_server.router.frontier import Frontier, FrontierStore
 from antiphon_server.router.identity import Identity, Key
 from antiphon_server.router.leases import Leases
 from antiphon_server.router.memory_store import MemoryStore
@@ -71,12 +72,34 @@ class Places:
         pass
 
 
+class Owned:
+    """A store that several routers share, as one of them sees it: it keeps alive what it recorded."""
+
+    def __init__(self, shared: MemoryStore) -> None:
+        self.shared = shared
+        self.own: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.shared, name)
+
+    async def record(self, frontier: Frontier) -> list[Frontier]:
+        self.own.add(frontier.lease)
+        return await self.shared.record(frontier)
+
+    async def held(self) -> list[Frontier]:
+        return [frontier for frontier in await self.shared.held() if frontier.lease in self.own]
+
+
 @dataclass
 class Keep:
     """A router's keeping over the simulator's books. ``most``: tokens that were pinned at once at most."""
 
+    name: str = "lease"
     conversations_limit: int = 1000
     tenant_limit: int = 1000
+    budget: int = BUDGET
+    shared: FrontierStore | None = None
+    books: Books = field(default_factory=lambda: Books(BlockPool(2000), 600.0))
     time: float = 1000.0
     most: int = 0
     leases_made: int = 0
@@ -87,13 +110,14 @@ class Keep:
         engine.healthy = True
         limits = LeaseLimits(decode=LEASE, prefill=30.0, longest=600.0)
         engine.info = Info(
-            1, "id", "epoch", "decode", "m", "0", "0", BLOCK, [], 1, 1, 0, 2 * BUDGET, limits, True
+            1, "id", "epoch", "decode", "m", "0", "0", BLOCK, [], 1, 1, 0, 2 * self.budget, limits, True
         )
         self.worker = Worker(engine)
-        self.books = Books(BlockPool(400), 600.0)
         self.calls = Calls(self)
         self.metrics = Metrics()
-        self.store = MemoryStore(10_000, clock=self.clock)
+        self.valued = 0
+        own = MemoryStore(10_000, clock=self.clock)
+        self.store: FrontierStore = own if self.shared is None else self.shared
         self.rooms = Rooms(0.5, self.clock)
         self.returns = Returns(1000)
         retention = Retention(self.chance, keep=480.0)
@@ -134,6 +158,7 @@ class Keep:
         return self.time
 
     def chance(self, key: Key, idle: float, horizon: float, now: float) -> float:
+        self.valued += 1
         return self.crowd.get(key, 0.5)
 
     @property
@@ -143,7 +168,7 @@ class Keep:
     def pin(self, tokens: int) -> str:
         """The engine finishes a turn of ``tokens`` tokens and keeps them. Returns its lease."""
         self.leases_made += 1
-        lease = f"lease-{self.leases_made}"
+        lease = f"{self.name}-{self.leases_made}"
         blocks = self.books._pool.allocate(-(-tokens // BLOCK))
         self.books.grant(lease, blocks, self.time + LEASE)
         self.most = max(self.most, self.pinned)
@@ -316,6 +341,43 @@ async def test_release_that_fails_counts_until_the_lease_ends(monkeypatch: pytes
     assert keep.rooms.of(keep.worker).leaving == 320
     keep.time += LEASE
     keep.nothing_in_flight()
+
+
+async def test_many_are_ranked_seldom_and_still_the_least_valuable_go() -> None:
+    keep = Keep(budget=600 * BLOCK)
+    draw = random.Random(3)
+    for n in range(600):
+        keep.crowd[Key("t", "m", "", f"c{n}")] = draw.random()
+        await keep.turn(f"c{n}", BLOCK)
+    before = keep.valued
+    for n in range(100):
+        await keep.turn(f"new{n}", BLOCK)
+        keep.time += 0.1
+    await keep.quiet()
+    kept = set(await keep.kept())
+    worth = sorted((f"c{n}" for n in range(600)), key=lambda name: keep.crowd[Key("t", "m", "", name)])
+    assert keep.pinned == 600 * BLOCK
+    assert kept == {*worth[100:], *(f"new{n}" for n in range(100))}
+    assert keep.valued - before < 10 * 600
+
+
+async def test_two_routers_keep_no_more_together_than_one_may() -> None:
+    shared = MemoryStore(10_000)
+    books = Books(BlockPool(400), 600.0)
+    one = Keep(name="one", shared=cast("FrontierStore", Owned(shared)), books=books)
+    two = Keep(name="two", shared=cast("FrontierStore", Owned(shared)), books=books)
+    for n in range(5):
+        await one.turn(f"a{n}", 95)
+    for n in range(5):
+        await two.turn(f"b{n}", 95)
+        await two.quiet()
+        assert await shared.tokens("http://d") <= BUDGET
+    for n in range(5, 9):
+        await one.turn(f"a{n}", 95)
+        await one.quiet()
+    assert max(one.most, two.most) <= BUDGET
+    assert await one.kept() == ["a4", "a5", "a6", "a7", "a8"]
+    assert await two.kept() == ["b4"]
 
 
 async def test_restart_empties_the_room() -> None:

@@ -16,24 +16,27 @@ from antiphon_server.router.room import Rooms
 from antiphon_server.router.workers import Worker
 
 _FEW = 256
-"""Conversations that are ranked anew each time; a ranking of more serves for a second."""
-_RANKING_LIFE = 1.0
+"""Conversations that are ranked anew each time, and in one go. A ranking of more serves for a while, and is
+renewed beside the turns: ten thousand take some 40 ms."""
+_RANKING_LIFE = 2.0
 _SLACK = 100
 """Of a bound on counts, one in so many goes beyond what must, so that the next one need not look again."""
-_ROUNDS = 4
+_ROUNDS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
+    """``order``: least valuable first; who is given up leaves it."""
+
     made: float
-    life: float
     epoch: str | None
     order: list[Frontier]
 
 
 class Eviction:
     """``patience``: seconds a turn waits for an engine to confirm that it has freed what was displaced.
-    ``conversations``: how many are kept, ``per_tenant``: of one tenant."""
+    ``conversations``: how many are kept, ``per_tenant``: of one tenant, unless ``own_limit`` of its name says
+    otherwise."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Eviction:
         *,
         conversations: int,
         per_tenant: int,
+        own_limit: Callable[[str], int | None] = lambda tenant: None,
         patience: float = 1.0,
     ) -> None:
         self._store = store
@@ -54,8 +58,10 @@ class Eviction:
         self._clock = clock
         self._conversations = conversations
         self._per_tenant = per_tenant
+        self._own_limit = own_limit
         self._patience = patience
         self._rankings: dict[str, _Ranking] = {}
+        self._ranking: dict[str, asyncio.Task[list[Frontier]]] = {}
         # Never below what is really kept: who takes or drops a frontier need not tell us.
         self._kept = 0
         self._by_tenant: Counter[str] = Counter()
@@ -91,13 +97,13 @@ class Eviction:
     async def settle(self, worker: Worker, frontier: Frontier) -> None:
         """A turn's KV was recorded: count it, and see that the budget holds though the turn may have come to
         more than was reserved."""
+        self._rooms.rests(frontier.worker, frontier.tokens)
         charge = self._rooms.charge(worker, frontier.tokens)
-        self._rooms.of(worker).padding += charge - frontier.tokens
         budget = self._rooms.budget(worker)
         if budget is None:
             return
         if charge > budget:
-            await self._leases.give_up([frontier], Cause.OVERSIZE)
+            self.dropped(await self._leases.give_up([frontier], Cause.OVERSIZE))
             return
         await self.fit(worker, budget)
 
@@ -105,32 +111,29 @@ class Eviction:
         """Give up the least valuable on a worker that hold so many tokens together. Returns them."""
         ranked = await self._ranked(worker)
         chosen = victims(ranked, tokens, lambda frontier: self._rooms.charge(worker, frontier.tokens))
-        gone = set(map(id, chosen))
-        ranked[:] = [frontier for frontier in ranked if id(frontier) not in gone]
-        room = self._rooms.of(worker)
-        removed = await self._leases.give_up(chosen, cause)
-        for frontier in removed:
-            room.padding -= self._rooms.charge(worker, frontier.tokens) - frontier.tokens
-        if len(removed) < len(chosen):
-            self._rankings.pop(worker.name, None)
-        self.dropped(removed)
+        del ranked[: len(chosen)]
+        self.dropped(await self._leases.give_up(chosen, cause))
         return chosen
 
     async def admit(self, key: Key) -> None:
         """A conversation is going to be recorded: keep the counts within their bounds."""
         self._kept += 1
         self._by_tenant[key.tenant] += 1
-        if self._kept <= self._conversations and self._by_tenant[key.tenant] <= self._per_tenant:
+        own_limit = self._own_limit(key.tenant)
+        limit = self._per_tenant if own_limit is None else own_limit
+        if self._kept <= self._conversations and self._by_tenant[key.tenant] <= limit:
             return
-        now = self._clock()
         others = [frontier for frontier in await self._store.held() if frontier.key != key]
         own = [frontier for frontier in others if frontier.key.tenant == key.tenant]
-        surplus = self._surplus(own, self._per_tenant, now)
+        surplus = await self._surplus(own, limit)
         await self._leases.give_up(surplus, Cause.TENANT)
         if len(others) - len(surplus) >= self._conversations:
             gone = set(map(id, surplus))
             rest = [frontier for frontier in others if id(frontier) not in gone]
-            await self._leases.give_up(self._surplus(rest, self._conversations, now), Cause.COUNT)
+            counted = await self._surplus(rest, self._conversations)
+            surplus += await self._leases.give_up(counted, Cause.COUNT)
+        for frontier in surplus:
+            self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
         held = await self._store.held()
         self._kept = len(held) + 1
         self._by_tenant = Counter(frontier.key.tenant for frontier in held)
@@ -141,6 +144,7 @@ class Eviction:
         self._kept -= len(frontiers)
         for frontier in frontiers:
             self._by_tenant[frontier.key.tenant] -= 1
+            self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
 
     async def measure(self, workers: Iterable[Worker], metrics: Metrics) -> None:
         """Set the gauges of what decode engines keep; those that left vanish."""
@@ -152,37 +156,55 @@ class Eviction:
             metrics.reserved_tokens.labels(worker.name).set(room.busy + room.leaving)
             metrics.budget_tokens.labels(worker.name).set(self._rooms.budget(worker) or 0)
 
-    def _surplus(self, frontiers: list[Frontier], limit: int, now: float) -> list[Frontier]:
+    async def _surplus(self, frontiers: list[Frontier], limit: int) -> list[Frontier]:
         """The least valuable, so that there is room for one more; none if there is."""
         if len(frontiers) < limit:
             return []
-        return self._retention.surplus(frontiers, limit - 1 - limit // _SLACK, now)
+        return (await self._order(frontiers))[: len(frontiers) - (limit - 1 - limit // _SLACK)]
 
     async def _resting(self, worker: Worker) -> int:
         """Tokens that frontiers of all routers pin, in whole blocks; rather too many than too few."""
         return await self._store.tokens(worker.name) + self._rooms.of(worker).padding
 
     async def _ranked(self, worker: Worker) -> list[Frontier]:
-        """Our frontiers on a worker, least valuable first."""
-        now = self._clock()
+        """Our frontiers on a worker, least valuable first. A ranking of many may be some seconds old: who was
+        kept since is not in it, and is worth more than its beginning."""
         ranking = self._rankings.get(worker.name)
-        if (
-            ranking is not None
-            and ranking.order
-            and ranking.epoch == worker.epoch
-            and 0.0 <= now - ranking.made < ranking.life
-        ):
-            return ranking.order
+        if ranking is None or not ranking.order or ranking.epoch != worker.epoch:
+            return await asyncio.shield(self._rank_beside(worker))
+        if len(ranking.order) <= _FEW:
+            return await self._rank(worker)
+        if not 0.0 <= self._clock() - ranking.made < _RANKING_LIFE:
+            self._rank_beside(worker)
+        return ranking.order
+
+    def _rank_beside(self, worker: Worker) -> asyncio.Task[list[Frontier]]:
+        task = self._ranking.get(worker.name)
+        if task is None or task.done():
+            task = self._ranking[worker.name] = asyncio.create_task(self._rank(worker))
+            task.add_done_callback(_noted)
+        return task
+
+    async def _rank(self, worker: Worker) -> list[Frontier]:
         held = [
             frontier
             for frontier in await self._store.held()
             if frontier.worker == worker.name and frontier.epoch == worker.epoch
         ]
         await self._measure(worker, held)
-        order = self._retention.ranked(held, now)
-        life = _RANKING_LIFE if len(order) > _FEW else 0.0
-        self._rankings[worker.name] = _Ranking(now, life, worker.epoch, order)
-        return order
+        ranking = _Ranking(self._clock(), worker.epoch, await self._order(held))
+        self._rankings[worker.name] = ranking
+        return ranking.order
+
+    async def _order(self, frontiers: list[Frontier]) -> list[Frontier]:
+        """Least valuable first. Many are valued a part at a time, so that other turns go on."""
+        now = self._clock()
+        ranks: dict[int, tuple[float, float]] = {}
+        for start in range(0, len(frontiers), _FEW):
+            if start:
+                await asyncio.sleep(0)
+            ranks.update((id(f), self._retention.rank(f, now)) for f in frontiers[start : start + _FEW])
+        return sorted(frontiers, key=lambda frontier: ranks[id(frontier)])
 
     async def _measure(self, worker: Worker, held: list[Frontier]) -> None:
         """What rounding adds: exactly for our own, and by the same part for other routers' frontiers."""
@@ -203,3 +225,9 @@ class Eviction:
                     await asyncio.sleep(0)  # those who wait for the same answer take note of it first
         except TimeoutError:
             return
+
+
+def _noted(ranking: asyncio.Task[list[Frontier]]) -> None:
+    """Whoever needed the ranking has its error; the next one tries again."""
+    if not ranking.cancelled():
+        ranking.exception()

@@ -52,8 +52,12 @@ class Retention:
         return self._return(frontier, now) * self.saving(tokens) / tokens
 
     def ranked(self, frontiers: Iterable[Frontier], now: float) -> list[Frontier]:
-        """Least valuable first; of equals the one that is idle for longest."""
-        return sorted(frontiers, key=lambda frontier: (self.value(frontier, now), frontier.idle_since))
+        """Least valuable first."""
+        return sorted(frontiers, key=lambda frontier: self.rank(frontier, now))
+
+    def rank(self, frontier: Frontier, now: float) -> tuple[float, float]:
+        """What frontiers are ordered by: their value; of equals the one that is idle for longest is first."""
+        return self.value(frontier, now), frontier.idle_since
 
     def outstayed(self, frontier: Frontier, now: float) -> bool:
         """Idle for longer than may be."""
@@ -62,11 +66,6 @@ class Retention:
     def hopeful(self, frontier: Frontier, now: float) -> bool:
         """Worth another lease."""
         return self._return(frontier, now) >= self.least_chance
-
-    def surplus(self, frontiers: list[Frontier], limit: int, now: float) -> list[Frontier]:
-        """The least valuable, those beyond ``limit``."""
-        excess = len(frontiers) - limit
-        return self.ranked(frontiers, now)[:excess] if excess > 0 else []
 
     def _return(self, frontier: Frontier, now: float) -> float:
         idle = max(0.0, now - frontier.idle_since)

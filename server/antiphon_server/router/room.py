@@ -26,6 +26,7 @@ class Room:
     tokens that rest."""
 
     epoch: str | None
+    block: int
     padding: int = 0
     reserved: dict[object, int] = field(default_factory=dict)
     loose: dict[object, _Loose] = field(default_factory=dict)
@@ -58,18 +59,25 @@ class Rooms:
 
     def charge(self, worker: Worker, tokens: int) -> int:
         """Tokens in whole blocks, as the engine pins them."""
-        block = max(1, worker.info.block_size) if worker.info is not None else 1
+        block = _block(worker)
         return -(-tokens // block) * block
 
     def of(self, worker: Worker) -> Room:
         """An engine's room. A restart empties it."""
         room = self._rooms.get(worker.name)
         if room is None or room.epoch != worker.epoch:
-            room = self._rooms[worker.name] = Room(worker.epoch)
+            room = self._rooms[worker.name] = Room(worker.epoch, _block(worker))
         now = self._clock()
         for lease in [name for name, loose in room.loose.items() if loose.until <= now]:
             del room.loose[lease]
         return room
+
+    def rests(self, name: str, tokens: int, *, no_more: bool = False) -> None:
+        """A frontier of so many tokens came into the store, or left it: mind what rounding adds to it."""
+        room = self._rooms.get(name)
+        if room is not None:
+            padding = -tokens % room.block
+            room.padding = max(0, room.padding + (-padding if no_more else padding))
 
     def reserve(self, owner: object, worker: Worker, tokens: int) -> None:
         """A turn is going to pin so many tokens, here and nowhere else."""
@@ -106,3 +114,7 @@ class Rooms:
         loose = room.loose.get(lease)
         if loose is not None and not loose.leaving:
             del room.loose[lease]
+
+
+def _block(worker: Worker) -> int:
+    return max(1, worker.info.block_size) if worker.info is not None else 1
