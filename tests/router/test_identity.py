@@ -78,3 +78,15 @@ def test_other_ids_are_hashed_to_hex(value: str) -> None:
 def test_what_is_no_id_is_skipped(value: object) -> None:
     assert clean_id(value) is None
     assert identify({"conversation_id": value, "session_id": "s"}, {}, "").key == Key("", "", "", "s")
+
+
+def test_no_part_of_a_key_can_be_large() -> None:
+    long = "x" * 1_000_000
+    key, other = (
+        identify({"conversation_id": end, "model": long + end, "cache_salt": long + end}, {}, "t").key
+        for end in ("a", "b")
+    )
+    assert key is not None
+    assert other is not None
+    assert max(len(key.model), len(key.salt)) == 64
+    assert key.model != other.model

@@ -79,7 +79,7 @@ def test_file_holds_hashes_and_limits(tmp_path: Path) -> None:
         tmp_path,
         [
             {"tenant": "acme", "hashes": [hash_of("a1"), hash_of("a2")], "limits": {"concurrency": 3}},
-            {"tenant": "birch", "hash": hash_of("b"), "limits": {"conversations": 0}},
+            {"tenant": "birch", "hash": hash_of("b"), "limits": {"conversations": 9}},
         ],
     )
     known = tenants(keys_file=path, api_keys="birch=b2,cedar=c")
@@ -91,7 +91,7 @@ def test_file_holds_hashes_and_limits(tmp_path: Path) -> None:
         "cedar",
     ]
     assert known.of(bearer("a2")).limits == Limits(concurrency=3)
-    assert known.of(bearer("b2")).limits == Limits(conversations=0)
+    assert known.of(bearer("b2")).limits == Limits(conversations=9)
     assert known.of(bearer("c")).limits == Limits()
 
 
@@ -265,3 +265,15 @@ async def test_credential_sent_twice_is_refused(start: Any, opening: list[Messag
         "/v1/chat/completions", content=content, headers=[(name, "Bearer a"), (name, "Bearer b")]
     )
     assert reply.status_code == 400
+
+
+async def test_file_limits_what_is_kept_of_a_tenant(
+    start: Any, settled: Any, opening: list[Message], tmp_path: Path
+) -> None:
+    few = {"tenant": "acme", "hash": hash_of("a"), "limits": {"conversations": 2}}
+    path = file_of(tmp_path, [few, {"tenant": "birch", "hash": hash_of("b")}])
+    rig = await start(router={"keys_file": path})
+    for key, kept in (("a", 2), ("b", 6)):
+        for number in range(4):
+            await rig.ask(opening, conversation=f"c{number}", headers=bearer(key))
+        await settled(lambda kept=kept: len(rig.decode[0].pinned) == kept)

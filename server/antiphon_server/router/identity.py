@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 ID_LENGTH = 128
+_TEXT_LENGTH = 512
+"""Of a model's name or a salt; longer ones are hashed."""
 
 _BODY_FIRST = ("conversation_id", "session_id")
 _HEADERS = (
@@ -81,7 +83,8 @@ def identify(body: Mapping[str, Any], headers: Mapping[str, str], tenant: str) -
     conversation = next((found for value in candidates if (found := clean_id(value)) is not None), None)
     key = None
     if conversation is not None:
-        key = Key(tenant, _text(body.get("model")), _text(body.get("cache_salt")), conversation)
+        model, salt = _text(body.get("model")), _text(body.get("cache_salt"))
+        key = Key(_shared(tenant), _shared(model), _shared(salt), conversation)
     parent = headers.get("x-parent-session-id") or headers.get("x-dynamo-parent-session-id")
     return Identity(
         tenant,
@@ -92,8 +95,23 @@ def identify(body: Mapping[str, Any], headers: Mapping[str, str], tenant: str) -
     )
 
 
+_words: dict[str, str] = {}
+_MOST_WORDS = 4096
+
+
+def _shared(word: str) -> str:
+    """One object for all equal words: what is remembered of very many conversations names few tenants and
+    models."""
+    if len(_words) >= _MOST_WORDS:
+        _words.clear()
+    return _words.setdefault(word, word)
+
+
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    # Kept for as long as the conversation is, so a client cannot have it be large.
+    return value if len(value) <= _TEXT_LENGTH else clean_id(value) or ""
 
 
 def _true(value: str | None) -> bool:

@@ -49,7 +49,7 @@ class _Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     concurrency: Annotated[int | None, Field(ge=1)] = None
-    conversations: Annotated[int | None, Field(ge=0)] = None
+    conversations: Annotated[int | None, Field(ge=1)] = None
 
 
 class _Entry(BaseModel):

@@ -108,6 +108,7 @@ class State:
             clock,
             conversations=settings.conversations,
             per_tenant=settings.tenant_conversations,
+            own_limit=self.tenants.conversations,
         )
         self.conversations = Conversations(
             self.store,
@@ -239,8 +240,13 @@ class State:
 
     async def _forget_old_life(self, worker: Worker) -> None:
         self._forget_measured(worker)
-        if worker.epoch is not None:
-            await self.store.fence(worker.name, worker.epoch)
+        if worker.epoch is None:
+            return
+        # Turns that met the new life before it was noticed have recorded its leases under the old one.
+        dropped = [f for f in await self.store.held() if f.worker == worker.name and f.epoch != worker.epoch]
+        await self.store.fence(worker.name, worker.epoch)
+        for frontier in dropped:
+            self.leases.release(worker, frontier.lease)
 
     def _forget_measured(self, worker: Worker) -> None:
         self.placement.pairs.forget(worker)

@@ -71,6 +71,10 @@ class Tenants:
         salted = self._salt == "always" or (named and self._salt == "auto")
         return Tenant(name, self._ring.limits.get(name, UNLIMITED) if named else UNLIMITED, named, salted)
 
+    def conversations(self, name: str) -> int | None:
+        """How many conversations of a tenant are kept at most; None: as the settings say."""
+        return self._ring.limits.get(name, UNLIMITED).conversations
+
     def salt(self, tenant: Tenant, client_salt: object) -> str | None:
         """``cache_salt`` for the engines in place of the client's; None: leave the client's as it is, and the
         engines to judge it.
