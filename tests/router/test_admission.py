@@ -370,6 +370,7 @@ async def test_client_that_leaves_while_it_waits_reaches_no_engine(
             await task
     await settled(lambda: rig.state.admission.in_flight == rig.state.admission.waiting == 0)
     assert len(rig.legs(rig.prefill[0])) == 1
+    assert rig.count("antiphon_clients_gone_total", phase="queue") == 1
 
 
 async def test_long_body_that_waited_is_served_whole(
