@@ -5,12 +5,16 @@ An estimate for planning only. Whether KV belongs to a prompt is decided by toke
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 
 import msgspec
 
 _HISTORY = ("messages", "prompt", "input")
+_LAST = re.compile(rb'\s*["\]]\s*\Z')
+_LONGEST_END = 64
+"""Bytes within which the last bracket or quote is looked for, white space around it included."""
 _FRAME = ("tools", "system", "instructions", "chat_template", "chat_template_kwargs", "documents")
 """Fields that templates put before the history."""
 
@@ -45,8 +49,8 @@ def _history(body: Mapping[str, bytes | msgspec.Raw]) -> memoryview | None:
     if raw is None:
         return None
     data = bytes(raw)
-    end = len(data.rstrip()) - 1
-    return memoryview(data)[: len(data[:end].rstrip())]
+    last = _LAST.search(data, max(0, len(data) - _LONGEST_END))
+    return memoryview(data)[: last.start()] if last is not None else memoryview(data)
 
 
 def _frame(body: Mapping[str, bytes | msgspec.Raw]) -> int:

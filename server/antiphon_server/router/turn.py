@@ -80,9 +80,25 @@ class Turns:
     async def _until_served(self, request: TurnRequest, visit: Visit, reply: Reply) -> None:
         """Attempt, and again where a leg failed before anything went to the client: never with an engine that
         failed while there is another, and never with the same handle."""
-        settings = self._state.settings
         failed: set[str] = set()
 
+        async def attempt() -> None:
+            once = Attempt(self._state, self._prefill, self._decode, request, visit, reply)
+            await once.run(failed, again=bool(failed))
+
+        try:
+            await attempt()
+        except LegFailedError as failure:
+            first = [failure]
+
+            async def repeated() -> None:
+                if first:  # made above: most turns need no second attempt, and should not pay for one
+                    raise first.pop()
+                await attempt()
+
+            await self._retrying(request, reply, failed)(repeated)
+
+    def _retrying(self, request: TurnRequest, reply: Reply, failed: set[str]) -> tenacity.AsyncRetrying:
         def note(retry: tenacity.RetryCallState) -> None:
             failure = retry.outcome.exception() if retry.outcome is not None else None
             assert isinstance(failure, LegFailedError)
@@ -91,7 +107,8 @@ class Turns:
             self._state.metrics.retries.labels(worker.role).inc()
             request.log("leg.retried", worker=worker.name, role=worker.role, cause=str(failure.cause))
 
-        retrying = tenacity.AsyncRetrying(
+        settings = self._state.settings
+        return tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(settings.attempts),
             wait=tenacity.wait_random(0, settings.retry_pause),
             retry=tenacity.retry_if_exception(
@@ -100,11 +117,6 @@ class Turns:
             before_sleep=note,
             reraise=True,
         )
-        async for attempt in retrying:
-            with attempt:
-                again = attempt.retry_state.attempt_number > 1
-                once = Attempt(self._state, self._prefill, self._decode, request, visit, reply)
-                await once.run(failed, again=again)
 
 
 async def _answer(reply: Reply, request: TurnRequest, answer: Answer) -> None:

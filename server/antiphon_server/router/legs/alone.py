@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,12 +45,12 @@ def batch(body: Body) -> Reason | None:
 def media(name: str, *kinds: str) -> Alone:
     """A part of the history is not text: the prompt's ids do not say it all. ``name``: the field of the
     history; ``kinds``: types of such parts."""
-    quoted = tuple(f'"{kind}"'.encode() for kind in kinds)
+    quoted = re.compile(f'"(?:{"|".join(map(re.escape, kinds))})"'.encode())
 
     def test(body: Body) -> Reason | None:
         history = body.get(name)
         # Most histories do not even have the words, and then need no parsing.
-        if history is None or not any(word in bytes(history) for word in quoted):
+        if history is None or quoted.search(bytes(history)) is None:
             return None
         parsed = msgspec.json.decode(history)
         return Reason.MEDIA if any(part.get("type") in kinds for part in _parts(parsed)) else None

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from antiphon_server.router.extent import Extent, extent_of
 from antiphon_server.router.identity import BODY_FIELDS
 from antiphon_server.router.legs.form import ENGINES_OWN, Body, Form, Surface, value
 from antiphon_server.router.legs.surfaces import FORMS
@@ -24,8 +23,8 @@ class MalformedBodyError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A client's request. ``alone``: why no hand-over can carry it, so that decode has to serve it by
-    itself. ``named``: the few fields from which an identity is read. ``extent``: of its history, None without
-    one. ``answer_limit``: the most tokens it may be answered with, None if it does not say.
+    itself. ``named``: the few fields from which an identity is read. ``answer_limit``: the most tokens it may
+    be answered with, None if it does not say.
 
     Of the responses surface: ``previous``, the response that it follows; ``response_id``, the id that its own
     is to have.
@@ -37,7 +36,6 @@ class Ask:
     token_ids: bool
     alone: Reason | None
     named: dict[str, Any]
-    extent: Extent | None = None
     answer_limit: int | None = None
     previous: str | None = None
     response_id: str | None = None
@@ -60,7 +58,6 @@ def read_ask(surface: Surface, data: bytes, *, salt: str | None = None) -> Ask:
             token_ids=value(body, "return_token_ids") is True,
             alone=next((reason for test in form.alone if (reason := test(body)) is not None), None),
             named={name: value(body, name) for name in BODY_FIELDS if name in body},
-            extent=extent_of(body),
             answer_limit=_limit(form, body),
             previous=previous if isinstance(previous, str) else None,
         )
