@@ -129,10 +129,12 @@ async def test_decode_serves_alone_while_all_prefill_is_down(start: Any, opening
     rig = await start()
     history = await second_turn(rig, opening)
     await rig.kill(rig.prefill[0])
-    for _ in range(2):  # the first finds out, the second knows
-        answer = await rig.ask(history, conversation="c")
-        assert (answer.path, answer.reason) == ("cold", "unhealthy")
-    assert (await rig.client.get("/ready")).status_code == 503
+    first = await rig.ask(history, conversation="c")
+    assert (first.path, first.reason) == ("cold", "unhealthy")
+    second = await rig.ask([*history, first.message, FOLLOW], conversation="c")
+    assert (second.path, second.reason) == ("append", "unhealthy")
+    ready = await rig.client.get("/ready")
+    assert (ready.status_code, ready.json()["prefill"]["healthy"]) == (200, 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])

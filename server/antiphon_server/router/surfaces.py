@@ -48,8 +48,8 @@ class Probes:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
     async def ready(self, request: Request) -> Response:
-        """200 with at least one healthy engine of each role, 503 otherwise and while the router drains; and
-        which engines those are."""
+        """200 while turns can be served, 503 otherwise and while the router drains; and which engines there
+        are."""
         workers = self._state.workers
         draining = self._state.drain.begun
         ready = workers.ready and not draining

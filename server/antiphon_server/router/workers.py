@@ -93,6 +93,7 @@ class Workers:
         self._names: dict[str, Worker] = {}
         self._tasks: dict[Engine, asyncio.Task[None]] = {}
         self._running = False
+        self._prefilled = False
         for url in prefill:
             self._enlist("prefill", url)
         for url in decode:
@@ -125,8 +126,9 @@ class Workers:
 
     @property
     def ready(self) -> bool:
-        """At least one engine of each role answers."""
-        return any(w.healthy for w in self.prefill) and any(w.healthy for w in self.decode)
+        """A decode engine answers, and a prefill engine does or did: decode can go on without, and a router
+        that took itself out for that would make an outage of it."""
+        return self._prefilled and any(w.healthy for w in self.decode)
 
     async def start(self) -> None:
         """Probe all once, then keep probing in the background."""
@@ -295,6 +297,7 @@ class Workers:
     def _set_health(self, engine: Engine, healthy: bool, cause: str) -> None:
         if engine.healthy != healthy:
             engine.healthy = healthy
+            self._prefilled = self._prefilled or (healthy and engine.role == "prefill")
             if healthy:  # what failed while it was down needs no further pause
                 engine.breaker.hasten(self._clock())
             level = logging.INFO if healthy else logging.WARNING
