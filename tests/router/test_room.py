@@ -98,6 +98,7 @@ class Keep:
     conversations_limit: int = 1000
     tenant_limit: int = 1000
     budget: int = BUDGET
+    headroom: float = 0.0
     shared: FrontierStore | None = None
     books: Books = field(default_factory=lambda: Books(BlockPool(2000), 600.0))
     time: float = 1000.0
@@ -141,6 +142,7 @@ class Keep:
             self.clock,
             conversations=self.conversations_limit,
             per_tenant=self.tenant_limit,
+            headroom=self.headroom,
         )
         self.conversations = Conversations(
             self.store,
@@ -359,6 +361,17 @@ async def test_many_are_ranked_seldom_and_still_the_least_valuable_go() -> None:
     assert keep.pinned == 600 * BLOCK
     assert kept == {*worth[100:], *(f"new{n}" for n in range(100))}
     assert keep.valued - before < 10 * 600
+
+
+async def test_turn_does_not_wait_for_a_release_while_there_is_headroom() -> None:
+    keep = Keep(headroom=0.25)
+    for n in range(4):
+        await keep.turn(f"c{n}", 160)
+        await keep.quiet()
+    assert await keep.kept() == ["c1", "c2", "c3"]
+    keep.calls.pace = 10**9  # the engine never answers
+    await asyncio.wait_for(keep.turn("new", 160), 0.5)
+    assert keep.most <= BUDGET
 
 
 async def test_two_routers_keep_no_more_together_than_one_may() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
-
-import msgspec
 
 from antiphon_server.protocol import Handle, seal_of
 from antiphon_server.router.conversations import Visit
@@ -14,9 +13,10 @@ from antiphon_server.router.decode import Begun, Decode
 from antiphon_server.router.errors import UnavailableError
 from antiphon_server.router.exchange import LegFailedError, RejectedError
 from antiphon_server.router.extent import extent_of
-from antiphon_server.router.forecast import Growth, forecast, growth
+from antiphon_server.router.forecast import Growth, forecast, growth, length
 from antiphon_server.router.frontier import Frontier
 from antiphon_server.router.legs import append_body, decode_body
+from antiphon_server.router.packed import pack
 from antiphon_server.router.placement import Place
 from antiphon_server.router.plan import Plan, plan
 from antiphon_server.router.prefill import Prefill, Prefilled
@@ -28,20 +28,20 @@ from antiphon_server.router.state import State
 from antiphon_server.router.workers import Worker
 
 REUSE_HEADER = "x-antiphon-reuse"
-_ANSWER = 512
-"""Tokens that an answer is taken for where the request sets no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A decided attempt. ``prefill``: None where the turn goes straight to decode. ``turn``: what is known of
-    the prompt's length, None on a first turn. ``append``: expected seconds of an append."""
+    the prompt's length, None on a first turn. ``burden``: seconds that an append is expected to take from
+    other streams. ``stays``: ``decode`` holds what the conversation has."""
 
     plan: Plan
     prefill: Worker | None
     decode: Worker
     turn: Growth | None
-    append: float | None = None
+    burden: float | None = None
+    stays: bool = False
 
 
 class Attempt:
@@ -116,7 +116,8 @@ class Attempt:
         if given is not None:
             chosen = given if prefill is not None else Plan(Path.COLD, Reason.UNHEALTHY)
             return Step(chosen, prefill, decode, None)
-        turn = growth(frontier, self._request.ask.body) if frontier is not None else None
+        rates, body = state.rates, self._request.ask.body
+        turn = growth(frontier, body, rates.per_byte) if frontier is not None else None
         holder = state.workers.find(frontier.worker) if frontier is not None else None
         now = state.clock()
         expected = None
@@ -124,12 +125,13 @@ class Attempt:
             budget = state.append_budget(decode.name)
             expected = forecast(
                 turn,
-                state.rates,
+                rates,
                 prefill=prefill.name,
                 decode=decode.name,
                 same_prefill=self._place.prefill == prefill.name,
                 streams=decode.in_flight,
                 room=budget.room(now),
+                stays=holder is decode,
             )
         known = self._place != Place()
         chosen = plan(
@@ -147,10 +149,10 @@ class Attempt:
         if chosen.declined is not None:
             state.metrics.append_declined.labels(chosen.declined.value).inc()
         if chosen.path is Path.APPEND:
-            return Step(chosen, None, decode, turn, expected.append if expected is not None else None)
+            return Step(chosen, None, decode, turn, expected.burden if expected is not None else None)
         if chosen.path is Path.COLD:
             self._release_frontier()
-        return Step(chosen, prefill, decode, turn)
+        return Step(chosen, prefill, decode, turn, stays=holder is decode)
 
     def _holder_of_response(self) -> Worker | None:
         """The engine that has the response this turn builds on: no other can serve it. None if it is not
@@ -171,11 +173,12 @@ class Attempt:
         state, request = self._state, self._request
         appends = step.plan.path is Path.APPEND
         tokens = step.turn.total if step.turn is not None else 0
-        if appends and step.append is not None:
-            state.append_budget(step.decode.name).spend(step.append, state.clock())
+        if appends and step.burden is not None:
+            state.append_budget(step.decode.name).spend(step.burden, state.clock())
         ahead, streams = state.rates.ahead(step.decode.name), step.decode.in_flight
 
         def begun(leg: Begun) -> None:
+            computing.close()
             self._release_frontier()  # the blocks are this leg's own now
             if appends and leg.first is not None and leg.prompt is not None:
                 new = leg.prompt.tokens - leg.prompt.cached
@@ -184,7 +187,9 @@ class Attempt:
 
         hands_back = request.ask.alone in (None, Reason.STORED)
         body = append_body(request.ask) if hands_back else decode_body(request.ask, None)
-        with state.rates.computing(step.decode.name, step.turn.new if step.turn is not None else 0):
+        new = step.turn.new if step.turn is not None else 0
+        with ExitStack() as computing:
+            computing.enter_context(state.rates.computing(step.decode.name, new))
             await self._decode_leg(step, body, None, begun, tokens)
 
     async def _through_prefill(self, step: Step, worker: Worker) -> None:
@@ -196,11 +201,12 @@ class Attempt:
             return
         state = self._state
         streams = step.decode.in_flight
+        held = step.turn.held if step.turn is not None and step.stays else 0
 
         def begun(leg: Begun) -> None:
             state.placement.pairs.succeeded(worker, step.decode)
             if leg.first is not None and prefilled.tokens:
-                work = Work(0, prefilled.tokens, pulled=prefilled.tokens, streams=streams)
+                work = Work(0, prefilled.tokens, pulled=max(0, prefilled.tokens - held), streams=streams)
                 state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
 
         body = decode_body(self._request.ask, prefilled.filled)
@@ -217,16 +223,16 @@ class Attempt:
     async def _filled(self, step: Step, worker: Worker) -> Prefilled | None:
         """Run the prefill leg; None when it failed and no other prefill engine is up."""
         state, frontier, request = self._state, self._frontier, self._request
-        expected_new = step.turn.new if step.turn is not None and step.plan.path is Path.REUSE else 0
         try:
             if step.plan.path is Path.REUSE and frontier is not None:
                 self._visit.phase = "pull"
                 self._frontier = None  # burned
-                prefilled = await self._prefill.reuse(request, worker, step.plan, frontier, expected_new)
+                new = step.turn.new if step.turn is not None else 0
+                prefilled = await self._prefill.reuse(request, worker, step.plan, frontier, new)
             else:
                 self._visit.phase = "prefill"
-                expected_new = step.turn.total if step.turn is not None else 0
-                prefilled = await self._prefill.cold(request, worker, step.plan, expected_new)
+                new = self._computed_cold(step.turn, worker)
+                prefilled = await self._prefill.cold(request, worker, step.plan, new)
         except LegFailedError as failure:
             if any(other.healthy for other in state.workers.prefill):
                 raise
@@ -237,6 +243,14 @@ class Attempt:
             state.rates.saw_local(worker.name, share, same=self._place.prefill == worker.name)
         return prefilled
 
+    def _computed_cold(self, turn: Growth | None, worker: Worker) -> int:
+        """Tokens that a cold prefill leg is expected to compute."""
+        rates = self._state.rates
+        if turn is None:
+            return length(self._request.ask.body, rates.per_byte)
+        share = rates.local_share(worker.name, same=self._place.prefill == worker.name)
+        return turn.total - round(turn.held * share)
+
     async def _decode_leg(
         self,
         step: Step,
@@ -246,7 +260,7 @@ class Attempt:
         tokens: int,
     ) -> None:
         state, visit, request = self._state, self._visit, self._request
-        expected = tokens + (request.ask.answer_limit or _ANSWER)
+        expected = tokens + state.conversations.answers.most(request.ask.answer_limit)
         try:
             await state.conversations.make_room(visit, step.decode, expected)
         except asyncio.CancelledError:
@@ -305,7 +319,7 @@ class Attempt:
         now = state.clock()
         frontier = Frontier(
             visit.key,
-            msgspec.json.encode(handle),
+            pack(handle),
             lease,
             decode.name,
             epoch,
@@ -316,6 +330,8 @@ class Attempt:
             extent=extent_of(self._request.ask.body),
             began=self._request.started,
         )
+        if frontier.extent is not None:
+            state.rates.saw_prompt(prompt_tokens, frontier.extent.size)
         await state.conversations.record(visit, frontier)
         prefill = step.prefill.name if step.prefill is not None else self._place.prefill
         state.placement.remember(visit.key, Place(prefill, decode.name))

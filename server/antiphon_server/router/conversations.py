@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from antiphon_server.router.answers import Answers
 from antiphon_server.router.eviction import Eviction
 from antiphon_server.router.frontier import Frontier, FrontierStore
 from antiphon_server.router.identity import Identity, Key
@@ -63,6 +64,7 @@ class Conversations:
         self._returns = returns
         self._grace = grace
         self._clock = clock
+        self.answers = Answers()
         self._visits: dict[tuple[str, str], set[Visit]] = {}
         self._bookkeeping: set[asyncio.Task[Any]] = set()
 
@@ -121,6 +123,8 @@ class Conversations:
         """The turn's KV becomes the conversation's frontier; what it displaces is released. Comes to its end
         even when the turn is cancelled."""
         visit._recording = True
+        if frontier.prompt_tokens:
+            self.answers.add(frontier.tokens - frontier.prompt_tokens)
         await self._to_the_end(self._record(visit, frontier))
 
     async def close(self, tenant: str, conversation: str) -> bool:

@@ -34,9 +34,10 @@ class _Ranking:
 
 
 class Eviction:
-    """``patience``: seconds a turn waits for an engine to confirm that it has freed what was displaced.
-    ``conversations``: how many are kept, ``per_tenant``: of one tenant, unless ``own_limit`` of its name says
-    otherwise."""
+    """``conversations``: how many are kept, ``per_tenant``: of one tenant, unless ``own_limit`` of its name
+    says otherwise. ``headroom``: part of a budget that turns leave free for those that come next, which then
+    need not wait. ``patience``: seconds that a turn waits, where it has to, for an engine to confirm that it
+    has freed what was displaced."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Eviction:
         conversations: int,
         per_tenant: int,
         own_limit: Callable[[str], int | None] = lambda tenant: None,
+        headroom: float = 0.0,
         patience: float = 1.0,
     ) -> None:
         self._store = store
@@ -59,6 +61,7 @@ class Eviction:
         self._conversations = conversations
         self._per_tenant = per_tenant
         self._own_limit = own_limit
+        self._headroom = headroom
         self._patience = patience
         self._rankings: dict[str, _Ranking] = {}
         self._ranking: dict[str, asyncio.Task[list[Frontier]]] = {}
@@ -84,7 +87,7 @@ class Eviction:
         if budget is None or self._rooms.charge(worker, tokens) > budget:
             return
         self._rooms.reserve(owner, worker, tokens)
-        await self.fit(worker, budget)
+        await self.fit(worker, int(budget * (1.0 - self._headroom)))
         await self._until_free(worker, budget)
 
     async def fit(self, worker: Worker, budget: int) -> None:

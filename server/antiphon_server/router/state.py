@@ -83,7 +83,7 @@ class State:
             clock=clock,
             placed=self.metrics.placed,
         )
-        self.rates = Rates()
+        self.rates = Rates(clock)
         self.responses = Responses(settings.responses)
         self.returns = Returns(settings.known)
         self.rooms = Rooms(settings.keep_share, clock)
@@ -109,6 +109,7 @@ class State:
             conversations=settings.conversations,
             per_tenant=settings.tenant_conversations,
             own_limit=self.tenants.conversations,
+            headroom=0.05,
         )
         self.conversations = Conversations(
             self.store,
