@@ -152,6 +152,8 @@ async def test_router_refuses_in_anthropics_form(start: Any, stream: bool, settl
     assert reply.json()["type"] == "error"
     assert reply.json()["error"]["type"] == "overloaded_error"
     assert "decode" in reply.json()["error"]["message"]
+    reply = await rig.client.get(PATH)
+    assert (reply.status_code, reply.json()["type"]) == (405, "error")
     reply = await rig.client.post(PATH, content=b"[]")
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 

@@ -17,7 +17,7 @@ from antiphon_server.router.admin import Admin
 from antiphon_server.router.calibration import Calibration
 from antiphon_server.router.drain import DrainGate
 from antiphon_server.router.endpoint import TurnEndpoint
-from antiphon_server.router.errors import RouterError, error_body
+from antiphon_server.router.errors import RouterError, anthropic_error_body, error_body
 from antiphon_server.router.frontier import FrontierStore
 from antiphon_server.router.gate import Gate
 from antiphon_server.router.passage import Passage
@@ -89,6 +89,5 @@ async def _router_error(request: Request, error: Exception) -> Response:
 async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"{request.method} {request.url.path} is not served here"
-    return Response(
-        error_body(message, "invalid_request_error", status), status, media_type="application/json"
-    )
+    word = anthropic_error_body if request.url.path.startswith("/v1/messages") else error_body
+    return Response(word(message, "invalid_request_error", status), status, media_type="application/json")
