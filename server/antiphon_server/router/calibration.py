@@ -102,11 +102,13 @@ class Calibration:
     async def _conversation(self, prefill: Worker, decode: Worker, length: int) -> None:
         conversation = f"calibration-{secrets.token_hex(8)}"
         prompt = self._words(length)
-        for path in (Path.COLD, Path.REUSE, Path.APPEND):
-            forced = Forced(prefill, decode, frozenset({path}))
-            answer = await self._ask(prompt, conversation, forced)
-            prompt = f"{prompt}{answer} {self._words(_MORE)}"
-        await self._state.conversations.close(_TENANT.name, conversation)
+        try:
+            for path in (Path.COLD, Path.REUSE, Path.APPEND):
+                forced = Forced(prefill, decode, frozenset({path}))
+                answer = await self._ask(prompt, conversation, forced)
+                prompt = f"{prompt}{answer} {self._words(_MORE)}"
+        finally:
+            await self._state.conversations.close(_TENANT.name, conversation)
 
     async def _ask(self, prompt: str, conversation: str, forced: Forced) -> str:
         assert forced.decode.info is not None
