@@ -6,18 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
 from antiphon_server.protocol import Handle
 from antiphon_server.router.extent import Extent
 from antiphon_server.router.identity import Key
+from antiphon_server.router.packed import unpack
 
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """Last handle of a conversation.
 
-    ``handle``: JSON as decode returned it, kept as bytes because a parsed one is several times larger.
+    ``handle``: as decode returned it, packed because a parsed one is many times larger.
     ``lease``: its ``remote_request_id``. ``worker``, ``epoch``: the decode engine that holds the KV, and
     which life of it. ``tokens``: tokens it stands for, ``prompt_tokens``: those of them that were the prompt
     (0 if unknown). ``extent``: what the prompt looked like to the router. ``deadline``: when the lease ends,
@@ -41,7 +40,7 @@ class Frontier:
     def params(self) -> Handle:
         """The handle to send. Prefill declines a pull shortly before the deadline it reads there, so a
         renewed one goes in."""
-        handle: Handle = msgspec.json.decode(self.handle)
+        handle = unpack(self.handle)
         return handle if self.expiry is None else {**handle, "remote_blocks_expiry_time": self.expiry}
 
 

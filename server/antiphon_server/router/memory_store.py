@@ -28,7 +28,7 @@ class MemoryStore:
         self._release = release
         self._clock = clock
         self._frontiers: OrderedDict[Key, Frontier] = OrderedDict()
-        self._conversations: dict[str, dict[str, tuple[Key, ...]]] = {}
+        self._conversations: dict[str, dict[str, Key | tuple[Key, ...]]] = {}
         self._tokens: Counter[str] = Counter()
         self._lives: dict[str, deque[str]] = {}
         self._closed: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -63,7 +63,8 @@ class MemoryStore:
         self._pop(key)
         self._frontiers[key] = frontier
         conversations = self._conversations.setdefault(key.tenant, {})
-        conversations[key.conversation] = (*conversations.get(key.conversation, ()), key)
+        others = _all(conversations.get(key.conversation))
+        conversations[key.conversation] = (*others, key) if others else key
         self._tokens[frontier.worker] += frontier.tokens
         if len(self._frontiers) > self._limit:
             oldest = next(iter(self._frontiers))
@@ -100,7 +101,7 @@ class MemoryStore:
         return await self.remove(await self.held()) if self._release else []
 
     async def of(self, tenant: str, conversation: str) -> list[Frontier]:
-        keys = self._conversations.get(tenant, {}).get(conversation, ())
+        keys = _all(self._conversations.get(tenant, {}).get(conversation))
         return [self._frontiers[key] for key in keys]
 
     async def held(self) -> list[Frontier]:
@@ -129,11 +130,14 @@ class MemoryStore:
         if not self._tokens[frontier.worker]:
             del self._tokens[frontier.worker]
         conversations = self._conversations[key.tenant]
-        keys = tuple(other for other in conversations[key.conversation] if other != key)
+        keys = tuple(other for other in _all(conversations.pop(key.conversation)) if other != key)
         if keys:
             conversations[key.conversation] = keys
-        else:
-            del conversations[key.conversation]
         if not conversations:
             del self._conversations[key.tenant]
         return frontier
+
+
+def _all(keys: Key | tuple[Key, ...] | None) -> tuple[Key, ...]:
+    """Nearly all conversations have one key, so that is kept without a tuple around it."""
+    return () if keys is None else (keys,) if isinstance(keys, Key) else keys
