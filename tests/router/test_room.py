@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon_server.protocol import Info, LeaseLimits, LeaseReply, LeaseRequest
+from antiphon_server.router.answers import Answers
 from antiphon_server.router.breaker import Breaker, BreakerPolicy
 from antiphon_server.router.connection import UpstreamError
-from antiphon_server.router.conversations import Conversations, Visit
+from antiphon_server.router.conversations import CALIBRATION, Conversations, Visit
 from antiphon_server.router.eviction import Eviction
 from antiphon_server.router.frontier import Frontier, FrontierStore
 from antiphon_server.router.identity import Identity, Key
@@ -184,8 +185,9 @@ class Keep:
             self.worker.name,
             "epoch",
             tokens,
-            self.time + LEASE,
-            self.time,
+            deadline=self.time + LEASE,
+            idle_since=self.time,
+            prompt_tokens=tokens - 1,
             began=self.time,
         )
 
@@ -391,6 +393,22 @@ async def test_two_routers_keep_no_more_together_than_one_may() -> None:
     assert max(one.most, two.most) <= BUDGET
     assert await one.kept() == ["a4", "a5", "a6", "a7", "a8"]
     assert await two.kept() == ["b4"]
+
+
+async def test_nothing_is_learnt_from_the_routers_own_turns() -> None:
+    keep = Keep()
+    for _ in range(100):
+        await keep.turn("c", 16, tenant=CALIBRATION)
+    assert len(keep.returns) == 0
+    assert keep.conversations.answers.most(None) == Answers().most(None)
+
+
+async def test_answers_are_learnt_from_other_turns() -> None:
+    keep = Keep()
+    for _ in range(100):
+        await keep.turn("c", 16)
+    assert len(keep.returns) == 1
+    assert keep.conversations.answers.most(None) < 100
 
 
 async def test_restart_empties_the_room() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from antiphon_server.router.conversations import CALIBRATION
 from antiphon_server.router.errors import RouterError
 from antiphon_server.router.reasons import Path
 from antiphon_server.router.reply import Reply
@@ -27,7 +28,7 @@ from antiphon_server.router.workers import Worker
 
 log = logging.getLogger(__name__)
 
-_TENANT = Tenant(name="antiphon-calibration", named=True)
+_TENANT = Tenant(name=CALIBRATION, named=True)
 _WORDS = ("agent", "answer", "block", "choir", "decode", "engine", "handle", "lease", "prefix", "token")
 _LENGTHS = (64, 512, 2048)
 _MORE = 48

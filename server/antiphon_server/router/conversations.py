@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+CALIBRATION = "antiphon-calibration"
+"""Tenant of the router's own turns: nothing is learnt from how they are answered and return."""
+
 
 class Visit:
     """One turn's stay in a conversation. ``closed``: the conversation ended meanwhile, so nothing is to be
@@ -76,7 +79,7 @@ class Conversations:
         if key is not None:
             visits = self._visits.setdefault((key.tenant, key.conversation), visits)
         visit = Visit(key, company=any(other.key == key for other in visits))
-        if key is not None and not visit.company:
+        if key is not None and not visit.company and key.tenant != CALIBRATION:
             self._returns.began(key, self._clock())
         visits.add(visit)
         left = False
@@ -123,7 +126,7 @@ class Conversations:
         """The turn's KV becomes the conversation's frontier; what it displaces is released. Comes to its end
         even when the turn is cancelled."""
         visit._recording = True
-        if frontier.prompt_tokens:
+        if frontier.prompt_tokens and frontier.key.tenant != CALIBRATION:
             self.answers.add(frontier.tokens - frontier.prompt_tokens)
         await self._to_the_end(self._record(visit, frontier))
 
@@ -194,6 +197,8 @@ class Conversations:
         name = (key.tenant, key.conversation)
         if not visits and self._visits.get(name) is visits:
             del self._visits[name]
+        if key.tenant == CALIBRATION:
+            return
         if visit.closed:
             self._returns.closed(key, self._clock())
         elif not any(other.key == key for other in visits):
