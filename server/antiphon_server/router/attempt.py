@@ -174,7 +174,7 @@ class Attempt:
         appends = step.plan.path is Path.APPEND
         tokens = step.turn.total if step.turn is not None else 0
         if appends and step.burden is not None:
-            state.append_budget(step.decode.name).spend(step.burden, state.clock())
+            self._charge(step.decode, step.burden)
         ahead, streams = state.rates.ahead(step.decode.name), step.decode.in_flight
 
         def begun(leg: Begun) -> None:
@@ -200,16 +200,18 @@ class Attempt:
             await self._straight(unhealthy)
             return
         state = self._state
-        streams = step.decode.in_flight
+        ahead, streams = 0, 0
         held = step.turn.held if step.turn is not None and step.stays else 0
 
         def begun(leg: Begun) -> None:
             state.placement.pairs.succeeded(worker, step.decode)
             if leg.first is not None and prefilled.tokens:
-                work = Work(0, prefilled.tokens, pulled=max(0, prefilled.tokens - held), streams=streams)
+                pulled = max(0, prefilled.tokens - held)
+                work = Work(0, prefilled.tokens, pulled=pulled, ahead=ahead, streams=streams)
                 state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
 
         body = decode_body(self._request.ask, prefilled.filled)
+        ahead, streams = state.rates.ahead(step.decode.name), step.decode.in_flight
         filled_step = Step(prefilled.plan, worker, step.decode, step.turn)
         try:
             await self._decode_leg(filled_step, body, prefilled, begun, prefilled.tokens)
@@ -238,18 +240,31 @@ class Attempt:
                 raise
             request.log("prefill.all_down", cause=str(failure.cause))
             return None
-        if step.turn is not None and step.turn.held:
-            share = min(1.0, max(0, prefilled.matched - prefilled.pulled) / step.turn.held)
-            state.rates.saw_local(worker.name, share, same=self._place.prefill == worker.name)
+        self._note_local(step.turn, worker, prefilled)
         return prefilled
 
     def _computed_cold(self, turn: Growth | None, worker: Worker) -> int:
         """Tokens that a cold prefill leg is expected to compute."""
         rates = self._state.rates
         if turn is None:
-            return length(self._request.ask.body, rates.per_byte)
+            share = rates.local_share(worker.name, same=None)
+            return round(length(self._request.ask.body, rates.per_byte) * (1.0 - share))
         share = rates.local_share(worker.name, same=self._place.prefill == worker.name)
         return turn.total - round(turn.held * share)
+
+    def _note_local(self, turn: Growth | None, worker: Worker, prefilled: Prefilled) -> None:
+        local = max(0, prefilled.matched - prefilled.pulled)
+        if turn is None and prefilled.tokens:
+            self._state.rates.saw_local(worker.name, local / prefilled.tokens, same=None)
+        elif turn is not None and turn.held:
+            same = self._place.prefill == worker.name
+            self._state.rates.saw_local(worker.name, min(1.0, local / turn.held), same=same)
+
+    def _charge(self, decode: Worker, burden: float) -> None:
+        """Take what an append costs others from the engine's budget. One that has the engine for itself costs
+        only those who come meanwhile, so it leaves no debt."""
+        budget, now = self._state.append_budget(decode.name), self._state.clock()
+        budget.spend(burden if decode.in_flight else min(burden, budget.room(now)), now)
 
     async def _decode_leg(
         self,
@@ -312,7 +327,9 @@ class Attempt:
         if not isinstance(lease, str):
             return
         reusable = decode.reuse and (decode.state.caches or any(w.reuse for w in state.workers.prefill))
-        keep = state.settings.keeps and reusable and not (visit.closed or self._request.identity.final)
+        gone = state.workers.find(decode.name) is not decode  # it left the fleet meanwhile
+        over = gone or visit.closed or self._request.identity.final
+        keep = state.settings.keeps and reusable and not over
         if not keep or visit.key is None or seal is None or epoch is None or epoch != decode.epoch:
             state.leases.release(decode, lease)
             return
