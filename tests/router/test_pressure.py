@@ -104,6 +104,7 @@ async def test_nothing_is_given_up_while_there_is_room(start: Any, opening: list
     reading = rig.state.workers.decode[0].pressure
     assert reading == Pressure(rig.decode[0].used_blocks / 1000, 0, rig.clock.time)
     assert len(await rig.state.store.held()) == 3
+    await rig.client.get("/metrics")
     assert rig.count("antiphon_worker_kv_usage", worker=rig.state.workers.decode[0].name) == reading.usage
 
 

@@ -150,14 +150,19 @@ class Eviction:
             self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
 
     async def measure(self, workers: Iterable[Worker], metrics: Metrics) -> None:
-        """Set the gauges of what decode engines keep; those that left vanish."""
-        for gauge in (metrics.kept_tokens, metrics.reserved_tokens, metrics.budget_tokens):
+        """Set the gauges of decode engines; those that left vanish."""
+        tokens = [(worker, await self._store.tokens(worker.name)) for worker in workers]
+        kept, reserved, budget = metrics.kept_tokens, metrics.reserved_tokens, metrics.budget_tokens
+        for gauge in (kept, reserved, budget, metrics.kv_usage, metrics.kv_waiting):
             gauge.clear()
-        for worker in workers:
+        for worker, resting in tokens:
             room = self._rooms.of(worker)
-            metrics.kept_tokens.labels(worker.name).set(await self._store.tokens(worker.name))
-            metrics.reserved_tokens.labels(worker.name).set(room.busy + room.leaving)
-            metrics.budget_tokens.labels(worker.name).set(self._rooms.budget(worker) or 0)
+            kept.labels(worker.name).set(resting)
+            reserved.labels(worker.name).set(room.busy + room.leaving)
+            budget.labels(worker.name).set(self._rooms.budget(worker) or 0)
+            if worker.pressure is not None:
+                metrics.kv_usage.labels(worker.name).set(worker.pressure.usage)
+                metrics.kv_waiting.labels(worker.name).set(worker.pressure.waiting)
 
     async def _surplus(self, frontiers: list[Frontier], limit: int) -> list[Frontier]:
         """The least valuable, so that there is room for one more; none if there is."""

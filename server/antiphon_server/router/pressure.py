@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from antiphon_server.router.connection import UpstreamError
 from antiphon_server.router.eviction import Eviction
 from antiphon_server.router.leases import Leases
-from antiphon_server.router.metrics import Metrics
 from antiphon_server.router.retention import Cause
 from antiphon_server.router.upstream import Timeouts, Upstream
 from antiphon_server.router.worker import Pressure, Worker
@@ -62,7 +61,6 @@ class PressureWatch:
         upstream: Upstream,
         eviction: Eviction,
         leases: Leases,
-        metrics: Metrics,
         *,
         headers: Sequence[tuple[str, str]] = (),
         interval: float,
@@ -75,7 +73,6 @@ class PressureWatch:
         self._upstream = upstream
         self._eviction = eviction
         self._leases = leases
-        self._metrics = metrics
         self._headers = headers
         self._interval = interval
         self._timeouts = Timeouts(timeout, timeout, timeout)
@@ -124,8 +121,6 @@ class PressureWatch:
                 await self._relieve(worker, now, before)
 
     async def _relieve(self, worker: Worker, now: Pressure, before: Pressure | None) -> None:
-        self._metrics.kv_usage.labels(worker.name).set(now.usage)
-        self._metrics.kv_waiting.labels(worker.name).set(now.waiting)
         capacity = worker.info.capacity if worker.info is not None else 0
         tokens = int(capacity * excess(now, before, high=self._high, low=self._low))
         if tokens <= 0:

@@ -127,7 +127,6 @@ class State:
             self.upstream,
             self.eviction,
             self.leases,
-            self.metrics,
             headers=self.engine_headers,
             interval=settings.pressure_interval,
             timeout=settings.probe_timeout,
