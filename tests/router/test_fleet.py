@@ -88,6 +88,7 @@ async def test_removed_engine_is_let_go_of(start: Any, settled: Any, opening: li
     first = await rig.ask(opening, conversation="c")
     (held,) = await rig.state.store.held()
     home = rig.decode[[w.url for w in rig.state.workers.decode].index(held.worker)]
+    assert len(home.pinned) == 1
     await rig.state.workers.remove("decode", held.worker)
     assert await rig.state.store.held() == []
     await settled(lambda: home.pinned == [])

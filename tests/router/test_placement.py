@@ -188,14 +188,14 @@ def test_when_all_are_shut_out_the_one_to_be_tried_first_is_used() -> None:
     assert fleet.outcomes == {("decode", Outcome.LEAST_BAD): 1}
 
 
-def test_when_all_prefill_is_shut_out_the_least_bad_pair_is_used() -> None:
+@pytest.mark.parametrize(("shut", "parted"), [("http://p0", "http://p1"), ("http://p1", "http://p0")])
+def test_when_all_prefill_is_shut_out_the_least_bad_pair_is_used(shut: str, parted: str) -> None:
     fleet = Fleet()
     decode = fleet.named("http://d0")
-    fleet.shut_out("http://p0")
+    fleet.shut_out(shut)
     for _ in range(PAIR_POLICY.failures):
-        fleet.placement.pairs.failed(fleet.named("http://p1"), decode, fleet.now)
-    chosen = fleet.placement.prefill(None, decode)
-    assert chosen is fleet.named("http://p0")  # its pause is the shorter one
+        fleet.placement.pairs.failed(fleet.named(parted), decode, fleet.now)
+    assert fleet.placement.prefill(None, decode) is fleet.named(shut)  # its pause is the shorter one
 
 
 def test_half_open_worker_gets_one_turn() -> None:
@@ -254,6 +254,14 @@ def test_decode_that_no_prefill_can_hand_over_to_is_not_preferred() -> None:
         assert fleet.decode(None) == "http://d1"
     fleet.named("http://d1").engine.healthy = False
     assert fleet.decode(key("c")) == "http://d0"
+
+
+def test_decode_that_is_parted_from_all_prefill_is_not_preferred() -> None:
+    fleet = Fleet(decodes=2)
+    for prefill in fleet.workers.prefill:
+        for _ in range(PAIR_POLICY.failures):
+            fleet.placement.pairs.failed(prefill, fleet.named("http://d0"), fleet.now)
+    assert fleet.decode(key("c"), "http://d0") == "http://d1"
 
 
 def test_parted_pair_is_not_used_while_both_serve_others() -> None:
