@@ -95,6 +95,8 @@ def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
         "keep_share": r"^keep_share = 2 \(ANTIPHON_KEEP_SHARE\): must be less than or equal to 1",
         "probe_interval": "often.*ANTIPHON_PROBE_INTERVAL.*a number, e.g. 5, the default",
         "settings": "lease_margin 50 must stay below lease_ttl 40",
+        "tls_cert": "tls_key is missing",
+        "prefill": "no prefill engine is named",
     }.items():
         assert re.search(expected, told[key]), told
 

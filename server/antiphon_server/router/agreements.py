@@ -11,23 +11,9 @@ if TYPE_CHECKING:
 Rule = Callable[["RouterSettings"], str | None]
 
 
-class DisagreementError(ValueError):
-    """``problems``: all of them."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
-
-
-def check(settings: RouterSettings) -> None:
-    """Apply all rules.
-
-    Raises:
-        DisagreementError
-    """
-    problems = [problem for rule in RULES if (problem := rule(settings)) is not None]
-    if problems:
-        raise DisagreementError(problems)
+def problems(settings: RouterSettings) -> list[str]:
+    """What all rules say."""
+    return [problem for rule in RULES if (problem := rule(settings)) is not None]
 
 
 def _renews_in_time(settings: RouterSettings) -> str | None:

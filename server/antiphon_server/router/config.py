@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from antiphon_server.router.explain import Fault, disagreements, masked, of_pydantic, shown
+from antiphon_server.router import agreements
+from antiphon_server.router.explain import Fault, masked, of_pydantic, shown
 from antiphon_server.router.keys import KeysError, read_keys
 from antiphon_server.router.options import FILE_TWIN, PREFIX, options
 from antiphon_server.router.settings import RouterSettings
@@ -61,9 +62,16 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
     in_flags = {name: Given(value, _flag(name)) for name, value in flags.items()}
     for source in (in_file, in_environment, in_flags):
         values |= _resolved(source, faults)
-    settings = _validated(values, faults)
-    if settings is not None:
-        faults += _absent(settings) + _twice(settings) + _tls(settings) + _keys(settings)
+    settings, wrong = _validated(values, faults)
+    # What is said about a setting that is wrong by itself would be about its default.
+    between = [
+        *(Fault("settings", None, "", problem, "") for problem in agreements.problems(settings)),
+        *_absent(settings),
+        *_twice(settings),
+        *_tls(settings),
+        *_keys(settings),
+    ]
+    faults += [f for f in between if not any(re.search(rf"\b{w}\b", f"{f.key} {f.problem}") for w in wrong)]
     return Loaded(settings if not faults else None, tuple(faults), tuple(notices), values)
 
 
@@ -178,36 +186,31 @@ class _Exactly(RouterSettings):
         return (init_settings,)
 
 
-def _validated(values: Mapping[str, Given], faults: list[Fault]) -> RouterSettings | None:
-    """Fields first; then, over those that are sound, what must hold between them."""
+class _Sound(_Exactly):
+    """Each setting for itself."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> _Sound:
+        return self
+
+
+def _validated(values: Mapping[str, Given], faults: list[Fault]) -> tuple[RouterSettings, frozenset[str]]:
+    """Settings that are sound each for itself, and the names of those that are not, which have defaults."""
     plain = {name: given.value for name, given in values.items()}
+    wrong: frozenset[str] = frozenset()
     try:
-        exact = _Exactly(**plain)
+        sound = _Sound(**plain)
     except ValidationError as error:
-        wrong = error.errors()
-        named = {str(problem["loc"][0]) for problem in wrong if problem["loc"]}
-        faults += _faults(wrong, values)
-        if named:
-            try:
-                _Exactly(**{name: value for name, value in plain.items() if name not in named})
-            except ValidationError as again:
-                wrong = again.errors()
-        # What is said about a setting that is wrong by itself would be about its default.
-        told = [text for problem in wrong if not problem["loc"] for text in disagreements(problem)]
-        faults += [
-            Fault("settings", None, "", text, "")
-            for text in told
-            if not any(re.search(rf"\b{name}\b", text) for name in named)
-        ]
-        return None
-    return RouterSettings.model_construct(_fields_set=exact.model_fields_set, **dict(exact))
+        faults += _faults(error.errors(), values)
+        wrong = frozenset(str(problem["loc"][0]) for problem in error.errors())
+        sound = _Sound(**{name: value for name, value in plain.items() if name not in wrong})
+    return RouterSettings.model_construct(_fields_set=sound.model_fields_set, **dict(sound)), wrong
 
 
 def _faults(errors: list[ErrorDetails], values: Mapping[str, Given]) -> list[Fault]:
     return [
         of_pydantic(error, values[name].origin if (name := str(error["loc"][0])) in values else "")
         for error in errors
-        if error["loc"]
     ]
 
 

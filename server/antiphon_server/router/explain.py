@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import ErrorDetails
 
-from antiphon_server.router.agreements import DisagreementError
 from antiphon_server.router.options import Option, option
 from antiphon_server.router.settings import RouterSettings
 
@@ -57,12 +56,6 @@ def of_pydantic(error: ErrorDetails, origin: str) -> Fault:
         return Fault(name + place, value, origin, _said(error), "")
     problem = re.sub(r"^(Input|Value) should be ", "must be ", error["msg"]).replace("Input should", "must")
     return Fault(name + place, value, origin, problem, _remedy(known, error, origin))
-
-
-def disagreements(error: ErrorDetails) -> list[str]:
-    """What pydantic found wrong between settings."""
-    cause = error.get("ctx", {}).get("error")
-    return cause.problems if isinstance(cause, DisagreementError) else [_said(error)]
 
 
 def _said(error: ErrorDetails) -> str:

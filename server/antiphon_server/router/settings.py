@@ -135,7 +135,7 @@ class Sharing(BaseModel):
     store: str = Field(
         default=MEMORY,
         repr=False,
-        description="memory, or redis://, rediss:// or unix:// of a Redis or Valkey that several routers share",
+        description="memory, or redis://, rediss:// or unix:// of a Redis or Valkey that routers share",
     )
     store_prefix: str = Field(
         default="antiphon",
@@ -303,7 +303,8 @@ class RouterSettings(
 
     @model_validator(mode="after")
     def _agrees(self) -> RouterSettings:
-        agreements.check(self)
+        if problems := agreements.problems(self):
+            raise ValueError("; ".join(problems))
         return self
 
 
