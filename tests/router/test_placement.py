@@ -444,7 +444,7 @@ def test_very_many_conversations_take_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert len(places) == count
-    assert used / count < 500
+    assert used / count < 450
 
 
 @settings(deadline=None, max_examples=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 from antiphon_server.router.identity import Key
@@ -30,7 +31,7 @@ _Entry = tuple[int, str | None, str | None]
 class Places:
     """The last places of at most ``limit`` conversations, the least recent forgotten first.
 
-    Ids are kept as digests: a conversation takes some 300 bytes, however long its id.
+    Ids are kept as digests: a conversation takes some 400 bytes, however long its id.
     """
 
     def __init__(self, limit: int) -> None:
@@ -45,7 +46,7 @@ class Places:
         entries = self._entries.get(digest(key.tenant, key.conversation))
         if entries is None:
             return NOWHERE
-        scope = _scope(key)
+        scope = _scope(key.model, key.salt)
         return next((Place(prefill, decode) for other, prefill, decode in entries if other == scope), NOWHERE)
 
     def knows(self, tenant: str, conversation: str) -> bool:
@@ -54,7 +55,7 @@ class Places:
 
     def remember(self, key: Key, place: Place) -> None:
         """The conversation was served at ``place``."""
-        name, scope = digest(key.tenant, key.conversation), _scope(key)
+        name, scope = digest(key.tenant, key.conversation), _scope(key.model, key.salt)
         others = tuple(entry for entry in self._entries.get(name, ()) if entry[0] != scope)
         entry = scope, _shared(place.prefill), _shared(place.decode)
         self._entries[name] = (*others[1 - _SCOPES :], entry)
@@ -72,8 +73,10 @@ def digest(tenant: str, conversation: str) -> bytes:
     return blake2b(f"{tenant}\0{conversation}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _scope(key: Key) -> int:
-    text = f"{key.model}\0{key.salt}".encode("utf-8", "surrogatepass")
+@lru_cache(maxsize=1024)
+def _scope(model: str, salt: str) -> int:
+    """Kept, so that conversations of one model share the number."""
+    text = f"{model}\0{salt}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 

@@ -168,7 +168,7 @@ class Placing(BaseModel):
     """Placement and breakers"""
 
     known: int = Field(
-        default=200_000, ge=1, description="conversations whose workers are remembered; some 300 bytes each"
+        default=200_000, ge=1, description="conversations whose workers are remembered; some 400 bytes each"
     )
     responses: int = Field(
         default=50_000, ge=1, description="response ids remembered, for previous_response_id"
