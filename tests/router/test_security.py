@@ -47,6 +47,7 @@ async def test_no_secret_is_logged(
         await rig.client.post("/v1/chat/completions", json={"messages": opening}, headers=headers)
     await rig.client.get("/metrics", headers={"authorization": "Bearer key-of-metrics"})
     rig.prefill[0].faults.add(fault(kind="status", times=9))
+    rig.decode[0].faults.add(fault(kind="status", code=401, times=2))
     await rig.ask(opening, headers=BIRCH, check=False)
     rig.prefill[0].faults.clear()
     await rig.kill(rig.decode[0])
