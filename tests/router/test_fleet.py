@@ -117,8 +117,10 @@ async def test_engine_that_fails_its_legs_is_shut_out_though_it_looks_healthy(
     rig = await start(decodes=2, router={"breaker_failures": 3})
     sick = rig.decode[0]
     sick.faults.add(fault(kind="status", code=500, times=1000))
-    for index in range(12):
+    for index in range(60):
         await rig.ask(opening, conversation=f"c{index}")
+        if breakers(rig, "decode")[0] is BreakerState.OPEN:
+            break
     assert breakers(rig, "decode") == [BreakerState.OPEN, BreakerState.CLOSED]
     assert rig.state.workers.decode[0].healthy
     left = sick.faults._waiting[0].times
