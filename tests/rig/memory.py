@@ -17,7 +17,7 @@ import psutil
 from antiphon_server.protocol import Seal, pack_chain, sealed
 from antiphon_server.router.extent import Extent
 from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Identity, identify
+from antiphon_server.router.identity import Key, identify
 from antiphon_server.router.packed import pack
 from antiphon_server.router.placement import Place
 from antiphon_server.router.settings import RouterSettings
@@ -46,15 +46,24 @@ def handle(number: int) -> tuple[bytes, str]:
     return pack(sealed(params, seal)), lease
 
 
-async def serve(state: State, number: int) -> None:
-    """What a turn leaves behind. All texts are new objects, as they are when they come from a request."""
-    now = state.clock()
-    data, lease = handle(number)
-    tenant = json.loads('"' + "a" * 32 + '"')
+def named(number: int) -> Key:
+    """Key of a turn. All texts are new objects, as they are when they come from a request."""
     model = json.loads('"organisation/a-model-of-some-size"')
+    tenant = json.loads('"' + "a" * 32 + '"')
     conversation = str(uuid.UUID(int=number))
     key = identify({"model": model, "conversation_id": conversation}, {}, tenant).key
     assert key is not None
+    return key
+
+
+async def serve(state: State, number: int) -> None:
+    """What two turns leave behind."""
+    now = state.clock()
+    data, lease = handle(number)
+    for _ in range(2):
+        key = named(number)
+        state.returns.began(key, now)
+        state.returns.ended(key, now)
     frontier = Frontier(
         key,
         data,
@@ -68,8 +77,7 @@ async def serve(state: State, number: int) -> None:
         extent=Extent(4000 + number, number << 8, number << 7),
         began=now - 1.0,
     )
-    with state.conversations.visit(Identity(key.tenant, key)) as visit:
-        await state.conversations.record(visit, frontier)
+    await state.store.record(frontier)
     state.placement.remember(key, Place("http://10.120.130.139:8100", frontier.worker))
 
 

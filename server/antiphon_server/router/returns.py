@@ -125,12 +125,12 @@ class Returns:
 
     def ended(self, key: Key, now: float) -> None:
         """The last turn in flight ended: the conversation is idle from now on."""
-        rhythm = self._known.get(key)
+        rhythm = self._known.pop(key, None)
         if rhythm is None:
-            rhythm = self._known[key] = Rhythm()
+            rhythm = Rhythm()
         else:
-            self._known.move_to_end(key)
             self._wake(rhythm)
+        self._known[key] = rhythm  # under this turn's key, the same object as in its frontier
         rhythm.end = now
         self._slots[int(now // _SLOT)] += 1
         while len(self._known) > self._limit:
