@@ -200,18 +200,18 @@ class Attempt:
             await self._straight(unhealthy)
             return
         state = self._state
-        ahead, streams = 0, 0
+        wait, streams = 0.0, 0
         held = step.turn.held if step.turn is not None and step.stays else 0
 
         def begun(leg: Begun) -> None:
             state.placement.pairs.succeeded(worker, step.decode)
             if leg.first is not None and prefilled.tokens:
                 pulled = max(0, prefilled.tokens - held)
-                work = Work(0, prefilled.tokens, pulled=pulled, ahead=ahead, streams=streams)
-                state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
+                work = Work(0, prefilled.tokens, pulled=pulled, streams=streams)
+                state.rates.saw_handed_over(step.decode.name, work, leg.seconds - wait)
 
         body = decode_body(self._request.ask, prefilled.filled)
-        ahead, streams = state.rates.ahead(step.decode.name), step.decode.in_flight
+        wait, streams = state.rates.wait(step.decode.name), step.decode.in_flight
         filled_step = Step(prefilled.plan, worker, step.decode, step.turn)
         try:
             await self._decode_leg(filled_step, body, prefilled, begun, prefilled.tokens)
@@ -326,7 +326,7 @@ class Attempt:
         seal = seal_of(handle)
         if not isinstance(lease, str):
             return
-        reusable = decode.reuse and (decode.state.caches or any(w.reuse for w in state.workers.prefill))
+        reusable = decode.reuse and any(w.reuse for w in state.workers.prefill)
         gone = state.workers.find(decode.name) is not decode  # it left the fleet meanwhile
         over = gone or visit.closed or self._request.identity.final
         keep = state.settings.keeps and reusable and not over
