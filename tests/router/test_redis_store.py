@@ -201,6 +201,7 @@ async def test_fence_drops_earlier_lives_and_refuses_late_ones(make: Make) -> No
     assert await store.record(frontier("c1", "now", epoch="e2")) == []
     await store.fence("http://d", "e1")
     assert leases(await store.held()) == ["now", "other"]
+    assert leases(await store.of("t", "c1")) == ["now"]
 
 
 async def test_tokens_are_counted_by_worker(make: Make) -> None:
