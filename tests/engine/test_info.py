@@ -21,6 +21,8 @@ from antiphon_server.protocol import LEASES_PATH, LeaseReply, LeaseRequest, Rene
 class Ranks:
     """An engine client whose ranks grant what they are told to."""
 
+    vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
+
     def __init__(self, *granted: dict[str, float | None], pinned: int = 0) -> None:
         self._granted = granted
         self._pinned = pinned
@@ -48,6 +50,37 @@ async def test_lease_that_one_rank_does_not_know_is_unknown() -> None:
     assert reply.leases["a"] == "unknown"
     assert isinstance(reply.leases["b"], float)
     assert ranks.calls == [{"renew": [("a", 60.0)], "release": ["b"]}]
+
+
+class Engines:
+    """An engine client of several data-parallel engines, each with ranks of its own."""
+
+    vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=2))
+
+    def __init__(self, *engines: Ranks) -> None:
+        self.engine_core = self
+        self._engines = engines
+
+    async def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> list[dict[str, Any]]:
+        raise AssertionError("brings the first engine's answers only")
+
+    async def call_utility_all_async(
+        self, utility: str, method: str, limit: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[list[dict[str, Any]]]:
+        assert utility == "collective_rpc"
+        return [await engine.collective_rpc(method, kwargs) for engine in self._engines]
+
+
+async def test_lease_of_any_data_parallel_engine_is_known() -> None:
+    engines = Engines(
+        Ranks({"a": 60.0, "b": None, "c": None}, pinned=2), Ranks({"a": None, "b": 40.0, "c": None}, pinned=3)
+    )
+    renew = [Renewal(name, 60.0) for name in "abc"]
+    reply = await info.move_leases(engines, LeaseRequest(renew=renew))
+    assert isinstance(reply.leases["a"], float)
+    assert isinstance(reply.leases["b"], float)
+    assert reply.leases["c"] == "unknown"
+    assert reply.pinned == 5
 
 
 async def post(ranks: Ranks, body: bytes, key: str | None, given: str | None) -> tuple[int, bytes]:

@@ -71,18 +71,38 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
 
 
 async def move_leases(engine_client: Any, request: LeaseRequest) -> LeaseReply:
-    """Renew and release on every rank. A lease holds only as long as its shortest rank's.
+    """Renew and release on every rank. A lease lives on one data-parallel engine, and there it holds only as
+    long as its shortest tensor-parallel rank's.
 
     The clock is read before the call, so that no answered deadline is later than the worker's own.
     """
     now = time.perf_counter()
-    ranks = await engine_client.collective_rpc(
-        "antiphon_leases",
-        kwargs={"renew": [(r.id, r.ttl) for r in request.renew], "release": request.release},
+    renew = [(r.id, r.ttl) for r in request.renew]
+    engines = await _each_engine(
+        engine_client, "antiphon_leases", {"renew": renew, "release": request.release}
     )
     leases: dict[str, Deadline] = {}
     for request_id in (*(r.id for r in request.renew), *request.release):
-        granted = [rank["granted"][request_id] for rank in ranks]
-        known = [seconds for seconds in granted if seconds is not None]
-        leases[request_id] = now + min(known) if len(known) == len(ranks) else "unknown"
-    return LeaseReply(leases, max(rank["pinned"] for rank in ranks))
+        held = (_shortest(ranks, request_id) for ranks in engines)
+        granted = next((seconds for seconds in held if seconds is not None), None)
+        leases[request_id] = now + granted if granted is not None else "unknown"
+    return LeaseReply(leases, sum(max(rank["pinned"] for rank in ranks) for ranks in engines))
+
+
+def _shortest(ranks: list[dict[str, Any]], request_id: str) -> float | None:
+    """Seconds granted by all ranks of an engine; None if one of them does not know the lease."""
+    granted = [rank["granted"][request_id] for rank in ranks]
+    return None if None in granted else min(granted)
+
+
+async def _each_engine(engine_client: Any, method: str, kwargs: dict[str, Any]) -> list[list[Any]]:
+    """Answers of the workers, by data-parallel engine. ``collective_rpc`` reaches all engines but brings the
+    first one's answers only (vLLM 0.32)."""
+    config = engine_client.vllm_config.parallel_config
+    core = getattr(engine_client, "engine_core", None)
+    if config.data_parallel_size > 1 and hasattr(core, "call_utility_all_async"):
+        answers: list[list[Any]] = await core.call_utility_all_async(
+            "collective_rpc", method, None, (), kwargs
+        )
+        return answers
+    return [await engine_client.collective_rpc(method, kwargs=kwargs)]

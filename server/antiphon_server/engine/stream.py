@@ -1,8 +1,9 @@
 """What stock vLLM 0.31..0.32 does not say on streams: the handle, and at the head the prompt's figures.
 
-``engine_client.generate`` yields the prompt's length and cached part on the first output and the handle on the
-last. A wrapper notes them for the HTTP request that the output belongs to (context variable). The sender below
-holds the head of a reply until its first bytes, adds a header, and adds one SSE event before the end mark.
+``engine_client.generate`` yields the prompt's length and cached part on the first output and the handle on
+the last. A wrapper notes them for the HTTP request that the output belongs to (context variable). The sender
+below holds the head of a reply until its first bytes, adds a header, and adds one SSE event before the end
+mark.
 """
 
 from __future__ import annotations
