@@ -7,11 +7,13 @@ and nothing of HTTP frameworks, so both sides can import it.
 the router, which forwards every key. Antiphon adds one key, :data:`HANDLE_KEY`, that holds a :class:`Seal`.
 
 **Stream.** A request with the header :data:`PROTOCOL_HEADER` gets its handle on a stream too, as one SSE
-event ``data: {"object": "antiphon.handle", "kv_transfer_params": {...}}`` right before ``data: [DONE]``.
+event ``data: {"object": "antiphon.handle", "kv_transfer_params": {...}}`` right before ``data: [DONE]`` or
+``event: message_stop``; ``/v1/responses`` carries it by itself, in ``response.completed``.
 Requests without that header see an engine that behaves like stock vLLM.
 
 **Prompt.** Replies to such requests say in :data:`PROMPT_HEADER` how long the prompt was and how much of it
-was not computed: ``tokens=<n>; cached=<m>``. On a stream the head waits for the first output, which knows.
+was not computed: ``tokens=<n>; cached=<m>``. On a stream the head waits for the first output, which knows;
+streams of ``/v1/responses`` begin earlier, so they do not say it.
 """
 
 from __future__ import annotations
