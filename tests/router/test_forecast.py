@@ -73,15 +73,15 @@ def test_prompts_and_inputs_are_histories_too() -> None:
 
 
 def test_answer_counts_as_held() -> None:
-    turn = growth(FRONTIER, body(FIRST + ANSWER + MORE))
+    turn = growth(FRONTIER, body(FIRST + ANSWER + MORE), 0.25)
     assert turn.known
     assert turn.held == 1100
     assert 150 <= turn.new <= 350  # 800 bytes at a quarter of a token each, and quotes
 
 
 def test_rewritten_history_is_not_known() -> None:
-    assert not growth(FRONTIER, body(MORE + FIRST)).known
-    assert not growth(dataclasses.replace(FRONTIER, extent=None), body(FIRST)).known
+    assert not growth(FRONTIER, body(MORE + FIRST), 0.25).known
+    assert not growth(dataclasses.replace(FRONTIER, extent=None), body(FIRST), 0.25).known
 
 
 def measured(append: float = 1e-4) -> Rates:
@@ -120,6 +120,31 @@ def test_prefills_own_cache_makes_cold_cheaper() -> None:
     rates.saw_local("p", 0.9, same=True)
     after, _, _ = expect(Growth(10_000, 100, known=True), rates)
     assert after < before / 4
+
+
+def test_hand_over_brings_only_what_decode_does_not_hold() -> None:
+    rates, turn = measured(), Growth(10_000, 100, known=True)
+    home, away = (
+        forecast(turn, rates, prefill="p", decode="d", same_prefill=True, streams=0, room=1.0, stays=stays)
+        for stays in (True, False)
+    )
+    assert home.reuse is not None
+    assert away.reuse is not None
+    assert away.reuse - home.reuse > 0.005
+
+
+def test_long_append_on_decode_delays_a_hand_over() -> None:
+    rates, turn = measured(), Growth(10_000, 100, known=True)
+    _, before, _ = expect(turn, rates)
+    with rates.computing("d", 20_000):
+        _, after, _ = expect(turn, rates)
+    assert after > before + 1.0
+
+
+def test_rewritten_prompt_is_as_long_as_its_bytes_say() -> None:
+    turn = growth(FRONTIER, body(MORE + FIRST + MORE + FIRST), 0.25)
+    assert not turn.known
+    assert turn.total > 2000
 
 
 def test_append_needs_room_only_beside_other_streams() -> None:

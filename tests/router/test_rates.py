@@ -74,6 +74,70 @@ def test_ahead_counts_what_is_being_computed() -> None:
     assert rates.ahead("p") == 0
 
 
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def known(clock: Clock) -> Rates:
+    """A prefill and a decode engine that compute 1000 tokens/s, and take 20 ms besides."""
+    rates = Rates(clock)
+    for new in (10, 100, 1000, 5000) * 3:
+        for saw, name in ((rates.saw_prefill, "p"), (rates.saw_append, "d")):
+            saw(name, Work(new, new + 5000), 0.02 + new * 1e-3)
+    return rates
+
+
+def test_what_is_ahead_shrinks_while_it_is_computed() -> None:
+    clock = Clock()
+    rates = known(clock)
+    with rates.computing("p", 5000), rates.computing("p", 200):
+        assert rates.ahead("p") == 5200
+        clock.time = 2.0
+        assert rates.ahead("p") == pytest.approx(3200, rel=0.05)
+        clock.time = 60.0  # never more than the first of them
+        assert rates.ahead("p") == 200
+        assert rates.wait("p") == pytest.approx(0.2, rel=0.05)
+
+
+def test_own_time_of_a_leg_begins_when_those_before_it_are_done() -> None:
+    clock = Clock()
+    rates = known(clock)
+    first = contextlib.ExitStack()
+    first.enter_context(rates.computing("p", 5000))
+    with rates.computing("p", 200) as spell:
+        assert spell.waited
+        assert rates.own("p", spell) is None
+        clock.time = 5.0
+        first.close()
+        clock.time = 5.2
+        assert rates.own("p", spell) == pytest.approx(0.2)
+
+
+def test_leg_that_shared_a_step_with_the_one_before_is_not_taken_for_fast() -> None:
+    rates = known(Clock())
+    before = rates.prefill("p", Work(100, 5000))
+    for _ in range(20):
+        rates.saw_prefill("p", Work(100, 5000), 0.001, waited=True)
+    assert rates.prefill("p", Work(100, 5000)) == before
+
+
+def test_append_costs_others_what_is_new_of_it_alone() -> None:
+    rates = known(Clock())
+    assert rates.burden("d", Work(300, 6000, ahead=4000, streams=3)) == pytest.approx(0.3, rel=0.05)
+    assert rates.burden("unknown", Work(300, 6000)) is None
+
+
+def test_tokens_of_a_byte_are_learnt() -> None:
+    rates = Rates()
+    for _ in range(60):
+        rates.saw_prompt(500, 1000)
+    assert rates.per_byte == pytest.approx(0.5, rel=0.01)
+
+
 def test_new_life_of_an_engine_is_measured_anew() -> None:
     rates = Rates()
     for new in (10, 1000):

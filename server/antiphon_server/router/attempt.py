@@ -175,21 +175,22 @@ class Attempt:
         tokens = step.turn.total if step.turn is not None else 0
         if appends and step.burden is not None:
             self._charge(step.decode, step.burden)
-        ahead, streams = state.rates.ahead(step.decode.name), step.decode.in_flight
+        rates, name, streams = state.rates, step.decode.name, step.decode.in_flight
 
         def begun(leg: Begun) -> None:
+            own = rates.own(name, spell)
             computing.close()
             self._release_frontier()  # the blocks are this leg's own now
-            if appends and leg.first is not None and leg.prompt is not None:
+            if appends and own is not None and leg.first is not None and leg.prompt is not None:
                 new = leg.prompt.tokens - leg.prompt.cached
-                work = Work(max(0, new), leg.prompt.tokens, ahead=ahead, streams=streams)
-                state.rates.saw_append(step.decode.name, work, leg.seconds)
+                work = Work(max(0, new), leg.prompt.tokens, streams=streams)
+                rates.saw_append(name, work, min(own, leg.seconds), waited=spell.waited)
 
         hands_back = request.ask.alone in (None, Reason.STORED)
         body = append_body(request.ask) if hands_back else decode_body(request.ask, None)
         new = step.turn.new if step.turn is not None else 0
         with ExitStack() as computing:
-            computing.enter_context(state.rates.computing(step.decode.name, new))
+            spell = computing.enter_context(rates.computing(name, new))
             await self._decode_leg(step, body, None, begun, tokens)
 
     async def _through_prefill(self, step: Step, worker: Worker) -> None:
@@ -200,18 +201,18 @@ class Attempt:
             await self._straight(unhealthy)
             return
         state = self._state
-        wait, streams = 0.0, 0
+        alone, streams = False, 0
         held = step.turn.held if step.turn is not None and step.stays else 0
 
         def begun(leg: Begun) -> None:
             state.placement.pairs.succeeded(worker, step.decode)
-            if leg.first is not None and prefilled.tokens:
+            if alone and leg.first is not None and prefilled.tokens:
                 pulled = max(0, prefilled.tokens - held)
                 work = Work(0, prefilled.tokens, pulled=pulled, streams=streams)
-                state.rates.saw_handed_over(step.decode.name, work, leg.seconds - wait)
+                state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
 
         body = decode_body(self._request.ask, prefilled.filled)
-        wait, streams = state.rates.wait(step.decode.name), step.decode.in_flight
+        alone, streams = not state.rates.ahead(step.decode.name), step.decode.in_flight
         filled_step = Step(prefilled.plan, worker, step.decode, step.turn)
         try:
             await self._decode_leg(filled_step, body, prefilled, begun, prefilled.tokens)

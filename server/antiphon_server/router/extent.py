@@ -34,6 +34,12 @@ def extent_of(body: Mapping[str, bytes | msgspec.Raw]) -> Extent | None:
     return None if history is None else Extent(len(history), zlib.crc32(history), _frame(body))
 
 
+def size_of(body: Mapping[str, bytes | msgspec.Raw]) -> int:
+    """Bytes of a request's history; 0 if it has none."""
+    history = _history(body)
+    return 0 if history is None else len(history)
+
+
 def grown(before: Extent, body: Mapping[str, bytes | msgspec.Raw]) -> int | None:
     """Bytes that were appended since ``before``; None if anything before them has changed."""
     history = _history(body)

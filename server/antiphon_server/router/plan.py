@@ -26,14 +26,15 @@ class EngineState:
 class Expected:
     """Expected TTFT of each path in seconds; None while nothing is measured.
 
-    ``known``: the request extends the last turn's, so what is new can be estimated. ``room``: an append
-    leaves decode's other streams within their limit.
+    ``known``: the request extends the last turn's, so what is new can be estimated. ``burden``: seconds that
+    an append takes from decode's other streams; ``room``: that leaves them within their limit.
     """
 
     cold: float | None = None
     reuse: float | None = None
     append: float | None = None
     known: bool = False
+    burden: float | None = None
     room: bool = True
 
 

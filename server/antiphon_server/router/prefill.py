@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from antiphon_server.protocol import Match
+from antiphon_server.router.backlog import Spell
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError
 from antiphon_server.router.exchange import Exchange, InFlight, LegFailedError, RejectedError
 from antiphon_server.router.frontier import Frontier
@@ -52,12 +53,12 @@ class Prefill:
             LegFailedError, RejectedError
         """
         limit = self._state.settings.prefill_timeout
-        ahead, started = self._state.rates.ahead(worker.name), self._state.clock()
-        with self._state.rates.computing(worker.name, expected_new):
+        with self._state.rates.computing(worker.name, expected_new) as spell:
             body = prefill_body(request.ask, None)
             data = await self._leg(request, worker, body, first=limit, repeat=True)
+            own = self._state.rates.own(worker.name, spell)
         prefilled = _prefilled(worker, plan, read_filled(data))
-        self._learn(prefilled, ahead, started)
+        self._learn(prefilled, own, spell)
         return prefilled
 
     async def reuse(
@@ -73,14 +74,14 @@ class Prefill:
         limit = self._state.settings.prefill_timeout
         body = prefill_body(request.ask, frontier.params())
         self._state.metrics.handles.labels("burned").inc()
-        ahead, started = self._state.rates.ahead(worker.name), self._state.clock()
         leg = asyncio.create_task(self._leg(request, worker, body, first=2 * limit, repeat=False))
-        with self._state.rates.computing(worker.name, expected_new):
+        with self._state.rates.computing(worker.name, expected_new) as spell:
             try:
                 done, _ = await asyncio.wait({leg}, timeout=limit)
             except asyncio.CancelledError:
                 self._state.in_background(self._settle_later(leg, worker, frontier))
                 raise
+            own = self._state.rates.own(worker.name, spell)
         if not done:
             self._state.in_background(self._settle_later(leg, worker, frontier))
             silent = EngineSilentError(f"the prefill engine kept silent for {limit:g} s")
@@ -98,7 +99,7 @@ class Prefill:
             raise LegFailedError(unsealed, worker, over=True)
         prefilled = _prefilled(worker, plan, filled)
         self._note_transfer(worker, frontier, filled.seal.match)
-        self._learn(prefilled, ahead, started)
+        self._learn(prefilled, own, spell)
         if not prefilled.pulled:  # a pull lets decode free the blocks by itself
             self._state.leases.release_frontier(frontier)
         return prefilled
@@ -112,16 +113,12 @@ class Prefill:
             )
             return await self._exchange.read(worker, response)
 
-    def _learn(self, prefilled: Prefilled, ahead: int, started: float) -> None:
-        if prefilled.tokens <= 0:
+    def _learn(self, prefilled: Prefilled, own: float | None, spell: Spell) -> None:
+        if own is None or prefilled.tokens <= 0:
             return
-        work = Work(
-            max(0, prefilled.tokens - prefilled.matched),
-            prefilled.tokens,
-            pulled=prefilled.pulled,
-            ahead=ahead,
-        )
-        self._state.rates.saw_prefill(prefilled.worker.name, work, self._state.clock() - started)
+        new = max(0, prefilled.tokens - prefilled.matched)
+        work = Work(new, prefilled.tokens, pulled=prefilled.pulled)
+        self._state.rates.saw_prefill(prefilled.worker.name, work, own, waited=spell.waited)
 
     def _note_transfer(self, worker: Worker, frontier: Frontier, match: Match) -> None:
         holder = self._state.workers.find(frontier.worker)

@@ -1,0 +1,50 @@
+"""What an engine has still to compute for those who came first. Pure: times are passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class Spell:
+    """A leg's time at an engine. ``tokens``: to compute. ``waited``: others came before it."""
+
+    tokens: int
+    waited: bool
+
+
+class Backlog:
+    """The legs that one engine computes, first come, first served."""
+
+    def __init__(self) -> None:
+        self._spells: list[Spell] = []
+        self._since = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._spells)
+
+    def add(self, tokens: int, now: float) -> Spell:
+        """A leg begins."""
+        if not self._spells:
+            self._since = now
+        spell = Spell(tokens, waited=bool(self._spells))
+        self._spells.append(spell)
+        return spell
+
+    def remove(self, spell: Spell, now: float) -> None:
+        """The leg is over: the next one has the engine from now on."""
+        if self._spells[0] is spell:
+            self._since = now
+        self._spells.remove(spell)
+
+    def own(self, spell: Spell, now: float) -> float | None:
+        """Seconds that the engine has been at this spell; None if it is another's turn."""
+        return now - self._since if self._spells and self._spells[0] is spell else None
+
+    def left(self, rate: float | None, now: float) -> int:
+        """Tokens to compute still, at so many a second; None: unknown, so that all of them count."""
+        if not self._spells:
+            return 0
+        first = self._spells[0].tokens
+        done = min(first, round(max(0.0, now - self._since) * rate)) if rate else 0
+        return sum(spell.tokens for spell in self._spells) - done
