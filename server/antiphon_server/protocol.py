@@ -125,8 +125,8 @@ class LeaseLimits(msgspec.Struct, frozen=True):
 
 class Info(msgspec.Struct, frozen=True):
     """Answer of ``GET /antiphon/info``. ``epoch`` changes with every start of the engine. ``capacity``:
-    tokens of KV that the engine holds at most, 0 if unknown. ``prefix_caching``: it finds the KV of a prompt's
-    beginning in its own memory."""
+    tokens of KV that the engine holds at most, 0 if unknown. ``prefix_caching``: it finds the KV of a
+    prompt's beginning in its own memory."""
 
     protocol: int
     engine_id: str

@@ -83,10 +83,10 @@ class Metrics:
         )
         self.evictions = Counter(
             "antiphon_evictions",
-            "Conversations whose KV was given up, by cause: idle (longer than keep), chance (will hardly return), "
-            "expired (its lease could not be renewed), value (the engine's budget went to others), tenant and "
-            "count (as many are kept as may be), pressure (the engine needed the memory), oversize (larger than "
-            "the budget)",
+            "Conversations whose KV was given up, by cause: idle (longer than keep), chance (will hardly "
+            "return), expired (its lease could not be renewed), value (the engine's budget went to others), "
+            "tenant and count (as many are kept as may be), pressure (the engine needed the memory), oversize "
+            "(larger than the budget)",
             ["cause"],
             registry=registry,
         )
