@@ -97,7 +97,8 @@ def _thinker(folder: Path) -> Path:
 
 
 def _record(settings: StackSettings, wanted: Sequence[tuple[Surface, str, dict[str, Any]]]) -> None:
-    with Stack(settings) as stack, httpx.Client(timeout=300, trust_env=False, headers=PROTOCOL) as http:
+    headers = {**PROTOCOL, "content-type": "application/json"}
+    with Stack(settings) as stack, httpx.Client(timeout=300, trust_env=False, headers=headers) as http:
         (prefill,), (decode,) = stack.prefill_urls, stack.decode_urls
         assert stack.model is not None
         for surface, kind, more in wanted:
@@ -105,10 +106,10 @@ def _record(settings: StackSettings, wanted: Sequence[tuple[Surface, str, dict[s
             streamed = {**body, "stream": True}
             if surface in {"chat", "completions"}:
                 streamed["stream_options"] = {"include_usage": True}
-            headers, chunks = _stream(http, decode, surface, _decode_leg(http, prefill, surface, streamed))
+            told, chunks = _stream(http, decode, surface, _decode_leg(http, prefill, surface, streamed))
             leg = _decode_leg(http, prefill, surface, body)
             whole = http.post(decode + FORMS[surface].path, content=leg).raise_for_status().text
-            _write(surface, kind, headers, chunks, whole)
+            _write(surface, kind, told, chunks, whole)
 
 
 def _decode_leg(http: httpx.Client, prefill: str, surface: Surface, body: dict[str, Any]) -> bytes:
