@@ -8,6 +8,7 @@ configuration file (``renew_interval``), made from its type, default and ``descr
 from __future__ import annotations
 
 import types
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -267,6 +268,11 @@ class Serving(BaseModel):
     )
 
 
+@cache
+def _allowed(paths: tuple[str, ...]) -> frozenset[TurnPath]:
+    return frozenset(map(TurnPath, paths))
+
+
 class RouterSettings(
     Engines, Discovery, Placing, Planning, Keeping, Sharing, Tenancy, Admitting, Limits, Serving, BaseSettings
 ):
@@ -294,7 +300,7 @@ class RouterSettings(
     @property
     def allowed(self) -> frozenset[TurnPath]:
         """``paths`` as a plan wants them."""
-        return frozenset(map(TurnPath, self.paths))
+        return _allowed(tuple(self.paths))
 
     @property
     def keeps(self) -> bool:
