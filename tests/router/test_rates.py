@@ -117,6 +117,14 @@ def test_own_time_of_a_leg_begins_when_those_before_it_are_done() -> None:
         assert rates.own("p", spell) == pytest.approx(0.2)
 
 
+def test_nothing_is_learnt_from_a_leg_that_was_overtaken() -> None:
+    rates = known(Clock())
+    with rates.computing("p", 200) as pulling:
+        with rates.computing("p", 5000):
+            pass
+        assert rates.own("p", pulling) is None
+
+
 def test_leg_that_shared_a_step_with_the_one_before_is_not_taken_for_fast() -> None:
     rates = known(Clock())
     before = rates.prefill("p", Work(100, 5000))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(eq=False, slots=True)
 class Spell:
-    """A leg's time at an engine. ``tokens``: to compute. ``waited``: others came before it."""
+    """A leg's time at an engine. ``tokens``: to compute. ``waited``: others came before it. ``overtaken``: one
+    that came later ended first, as may be while this one pulls KV."""
 
     tokens: int
     waited: bool
+    overtaken: bool = False
 
 
 class Backlog:
@@ -33,13 +35,17 @@ class Backlog:
 
     def remove(self, spell: Spell, now: float) -> None:
         """The leg is over: the next one has the engine from now on."""
-        if self._spells[0] is spell:
+        place = self._spells.index(spell)
+        for before in self._spells[:place]:
+            before.overtaken = True
+        if not place:
             self._since = now
-        self._spells.remove(spell)
+        del self._spells[place]
 
     def own(self, spell: Spell, now: float) -> float | None:
-        """Seconds that the engine has been at this spell; None if it is another's turn."""
-        return now - self._since if self._spells and self._spells[0] is spell else None
+        """Seconds that the engine has been at this leg and at no other; None if that cannot be told."""
+        alone = bool(self._spells) and self._spells[0] is spell and not spell.overtaken
+        return now - self._since if alone else None
 
     def left(self, rate: float | None, now: float) -> int:
         """Tokens to compute still, at so many a second; None: unknown, so that all of them count."""
