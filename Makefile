@@ -1,5 +1,6 @@
 # make demo   an agent's conversation on two real vLLM engines, without and with reuse
 # make test   all tests; those on real engines included
+# make fuzz   ten minutes of random turns, faults and time over the router; ANTIPHON_FUZZ_STEPS: how many steps
 # make check  format, lint, types
 # make bench  TTFT, cold against reuse
 #
@@ -15,7 +16,7 @@ STAMP := $(VENV)/stamps
 PIP   := $(BIN)/python -m pip --disable-pip-version-check
 STEP   = @printf '\n==> %s\n'
 
-.PHONY: demo test test-fast check bench install clean
+.PHONY: demo test test-fast fuzz check bench install clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -30,6 +31,10 @@ test: install
 # Without real engines: a minute.
 test-fast: install
 	$(BIN)/python -m pytest -m "not engine" $(ARGS)
+
+# Other examples each time. What it finds is printed with the line that reproduces it.
+fuzz: install
+	ANTIPHON_FUZZ_STEPS=$${ANTIPHON_FUZZ_STEPS:-100000} $(BIN)/python -m pytest -s tests/router/test_fuzz.py $(ARGS)
 
 check: install
 	$(BIN)/ruff format --check .

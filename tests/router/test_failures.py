@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -316,3 +317,28 @@ async def test_busy_engine_may_miss_a_probe(start: Any, fault: Any) -> None:
         await rig.state.workers.probe(worker)
         health.append(worker.healthy)
     assert health == [True, True, False, True]
+
+
+async def test_what_a_new_life_pins_before_it_was_noticed_is_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    rig.decode[0].restart()
+    await rig.ask(opening, conversation="c")  # recorded under the life that is over
+    assert len(rig.decode[0].pinned) == 1
+    await rig.state.workers.probe(rig.state.workers.decode[0])
+    await settled(lambda: not rig.decode[0].pinned)
+
+
+async def test_turn_that_outlives_its_engines_place_in_the_fleet_pins_nothing(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(decodes=2, decode={"decode_rate": 100.0})
+    asking = asyncio.create_task(rig.ask(opening, conversation="c"))
+    await settled(lambda: any(engine.running for engine in rig.decode))
+    home = next(engine for engine in rig.decode if engine.running)
+    worker = next(w for w in rig.state.workers.decode if w.in_flight)
+    await rig.state.workers.remove("decode", worker.url)
+    await asking
+    await settled(lambda: not home.pinned)
+    assert not await rig.state.store.held()
