@@ -99,7 +99,7 @@ async def _each_engine(engine_client: Any, method: str, kwargs: dict[str, Any]) 
     """Answers of the workers, by data-parallel engine. ``collective_rpc`` reaches all engines but brings the
     first one's answers only (vLLM 0.32)."""
     config = engine_client.vllm_config.parallel_config
-    core = getattr(engine_client, "engine_core", None)
+    core: Any = getattr(engine_client, "engine_core", None)
     if config.data_parallel_size > 1 and hasattr(core, "call_utility_all_async"):
         answers: list[list[Any]] = await core.call_utility_all_async(
             "collective_rpc", method, None, (), kwargs
