@@ -201,6 +201,8 @@ class Attempt:
             await self._straight(unhealthy)
             return
         state = self._state
+        if prefilled.filled is not None:
+            state.handles.look(prefilled.filled.remote_host, worker, (step.decode,))
         alone, streams = False, 0
         held = step.turn.held if step.turn is not None and step.stays else 0
 
@@ -285,7 +287,7 @@ class Attempt:
             raise
         visit.phase = "decode"
         epoch = step.decode.epoch
-        captured = False
+        event: str | None = "missing"
         prompt = tokens
 
         def head(leg: Begun) -> list[Header]:
@@ -312,28 +314,30 @@ class Attempt:
             ]
 
         async def record(handle: Handle) -> None:
-            nonlocal captured
-            captured = True
-            await self._record(step, epoch, prompt, handle)
+            nonlocal event
+            event = "captured" if await self._record(step, epoch, prompt, handle) else None
 
         handed_over = prefilled is not None and prefilled.filled is not None
         await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
-        if handed_over or step.plan.path is Path.APPEND:
-            state.metrics.handles.labels("captured" if captured else "missing").inc()
+        if event is not None and (handed_over or step.plan.path is Path.APPEND):
+            state.metrics.handles.labels(event).inc()
 
-    async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> None:
+    async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> bool:
+        """Keep the KV if it is to be kept. False: the handle lacks what that takes."""
         state, visit, decode = self._state, self._visit, step.decode
         lease = handle.get("remote_request_id")
         seal = seal_of(handle)
+        usable = state.handles.usable(lease, seal, decode)
         if not isinstance(lease, str):
-            return
+            return usable
+        state.handles.look(handle.get("remote_host"), decode, state.workers.prefill)
         reusable = decode.reuse and any(w.reuse for w in state.workers.prefill)
         gone = state.workers.find(decode.name) is not decode  # it left the fleet meanwhile
         over = gone or visit.closed or self._request.identity.final
         keep = state.settings.keeps and reusable and not over
         if not keep or visit.key is None or seal is None or epoch is None or epoch != decode.epoch:
             state.leases.release(decode, lease)
-            return
+            return usable
         now = state.clock()
         frontier = Frontier(
             visit.key,
@@ -353,6 +357,7 @@ class Attempt:
         await state.conversations.record(visit, frontier)
         prefill = step.prefill.name if step.prefill is not None else self._place.prefill
         state.placement.remember(visit.key, Place(prefill, decode.name))
+        return usable
 
     def _release_frontier(self) -> None:
         frontier, self._frontier = self._frontier, None

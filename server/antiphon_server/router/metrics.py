@@ -45,7 +45,8 @@ class Metrics:
         )
         self.handles = Counter(
             "antiphon_handles",
-            "Handles of finished turns: captured or missing; and burned: sent to prefill",
+            "Handles of finished turns: captured, missing, or faulty (a key is not there, so nothing can be "
+            "kept); burned: sent to prefill; loopback: name a host that only their own machine reaches",
             ["event"],
             registry=registry,
         )

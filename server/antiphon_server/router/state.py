@@ -16,6 +16,7 @@ from antiphon_server.router.discovery import Discovery
 from antiphon_server.router.drain import Drain
 from antiphon_server.router.eviction import Eviction
 from antiphon_server.router.frontier import FrontierStore
+from antiphon_server.router.handles import Handles
 from antiphon_server.router.leases import Leases
 from antiphon_server.router.memory_store import MemoryStore
 from antiphon_server.router.metrics import Metrics
@@ -49,6 +50,7 @@ class State:
         self.settings = settings
         self.clock = clock
         self.metrics = Metrics()
+        self.handles = Handles(self.metrics.handles)
         self.drain = Drain()
         self.tenants = Tenants(settings)
         self.store = store if store is not None else self._own_store(settings)

@@ -53,6 +53,11 @@ class Filled:
     lease: str | None
     seal: Seal | None
 
+    @property
+    def remote_host(self) -> object:
+        """Where decode finds the KV."""
+        return value(self.handle, "remote_host")
+
 
 def prefill_body(ask: Ask, handle: Handle | None) -> bytes:
     """Body of the prefill leg: one token, no stream, with decode's handle or none."""
