@@ -160,3 +160,13 @@ def test_figures_are_tokens_a_second() -> None:
         rates.saw_prefill("p", Work(new, new), new * 1e-3)
     figures = {(worker, what): rate for worker, what, rate in rates.figures()}
     assert figures["p", "prefill"] == pytest.approx(1000, rel=0.1)
+
+
+def test_small_pulls_do_not_tell_of_large_ones() -> None:
+    rates, draw = Rates(), random.Random(3)
+    for _ in range(60):
+        pulled = draw.choice([0, 0, 0, 16, 32])
+        new = draw.randrange(50, 5000)
+        work = Work(new, new + 3000, pulled=pulled)
+        rates.saw_prefill("p", work, (0.02 + new * 1e-3 + (0.1 if pulled else 0.0)) * draw.uniform(0.8, 1.2))
+    assert (rates.prefill("p", Work(100, 10_100, pulled=10_000)) or 0.0) < 3.0
