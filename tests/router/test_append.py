@@ -45,6 +45,20 @@ async def test_short_turns_need_no_prefill(start: Any, opening: list[Message], s
         assert held - 2 * block <= answer.matched <= answer.usage["prompt_tokens"]
 
 
+async def test_turn_log_says_what_each_turn_did(
+    start: Any, opening: list[Message], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="antiphon_server.router")
+    rig = await start(router={"paths": ["append"], "turn_log": True})
+    await turns(rig, opening, 2)
+    first, second = (vars(line) for line in caplog.records if line.getMessage() == "turn.served")
+    assert (first["path"], first["reason"], first["matched"]) == ("cold", "first", 0)
+    assert (second["path"], second["reason"]) == ("append", "short")
+    assert second["tokens"] > second["matched"] > first["tokens"] - 16
+    assert first["conversation"] == second["conversation"] != "c"
+    assert first["turn"] != second["turn"]
+
+
 async def test_superseded_lease_is_released(start: Any, settled: Any, opening: list[Message]) -> None:
     rig = await start(**APPEND)
     await turns(rig, opening, 4)

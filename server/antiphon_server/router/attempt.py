@@ -44,6 +44,18 @@ class Step:
     stays: bool = False
 
 
+@dataclass(slots=True)
+class _Told:
+    """What is known of a turn when it has been served. ``tokens``: of its prompt, 0 if unknown. ``handle``:
+    what became of decode's."""
+
+    tokens: int
+    matched: int = 0
+    pulled: int = 0
+    ttft: float = 0.0
+    handle: str | None = "missing"
+
+
 class Attempt:
     """Serves a turn once. Whatever it has taken is burned, recorded or released when it ends."""
 
@@ -287,40 +299,49 @@ class Attempt:
             raise
         visit.phase = "decode"
         epoch = step.decode.epoch
-        event: str | None = "missing"
-        prompt = tokens
+        told = _Told(tokens)
+        if prefilled is not None:
+            told.matched, told.pulled = prefilled.matched, prefilled.pulled
 
         def head(leg: Begun) -> list[Header]:
-            nonlocal prompt
             on_begun(leg)
             state.responses.keep(request.ask, request.identity, step.decode.name)
-            if prefilled is not None:
-                matched, pulled = prefilled.matched, prefilled.pulled
-            else:
-                matched = leg.prompt.cached if leg.prompt is not None else 0
-                pulled = 0
-                prompt = leg.prompt.tokens if leg.prompt is not None else 0
-
-            def first_byte() -> None:
-                visit.phase = "stream"
-                if request.forced is None:
-                    state.metrics.turn(step.plan, matched, pulled, state.clock() - request.started)
-
+            if prefilled is None:
+                told.matched = leg.prompt.cached if leg.prompt is not None else 0
+                told.tokens = leg.prompt.tokens if leg.prompt is not None else 0
             self._reply.on_first_byte(first_byte)
-            reason = step.plan.reason
             return [
-                (REUSE_HEADER, f"path={step.plan.path}; matched={matched}; reason={reason}"),
+                (REUSE_HEADER, f"path={step.plan.path}; matched={told.matched}; reason={step.plan.reason}"),
                 ("x-request-id", request.id),
             ]
 
+        def first_byte() -> None:
+            visit.phase = "stream"
+            told.ttft = state.clock() - request.started
+            if request.forced is None:
+                state.metrics.turn(step.plan, told.matched, told.pulled, told.ttft)
+
         async def record(handle: Handle) -> None:
-            nonlocal event
-            event = "captured" if await self._record(step, epoch, prompt, handle) else None
+            kept = await self._record(step, epoch, told.tokens, handle)
+            told.handle = "captured" if kept else None
 
         handed_over = prefilled is not None and prefilled.filled is not None
         await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
-        if event is not None and (handed_over or step.plan.path is Path.APPEND):
-            state.metrics.handles.labels(event).inc()
+        if told.handle is not None and (handed_over or step.plan.path is Path.APPEND):
+            state.metrics.handles.labels(told.handle).inc()
+        if state.settings.turn_log and request.forced is None:
+            request.served(
+                path=step.plan.path,
+                reason=step.plan.reason,
+                declined=step.plan.declined,
+                tokens=told.tokens,
+                matched=told.matched,
+                pulled=told.pulled,
+                ttft=round(told.ttft, 6),
+                seconds=round(state.clock() - request.started, 6),
+                prefill=prefilled.worker.name if prefilled is not None else None,
+                decode=step.decode.name,
+            )
 
     async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> bool:
         """Keep the KV if it is to be kept. False: the handle lacks what that takes."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(eq=False, slots=True)
 class Spell:
-    """A leg's time at an engine. ``tokens``: to compute. ``waited``: others came before it. ``overtaken``: one
-    that came later ended first, as may be while this one pulls KV."""
+    """A leg's time at an engine. ``tokens``: to compute. ``waited``: others came before it. ``overtaken``:
+    one that came later ended first, as may be while this one pulls KV."""
 
     tokens: int
     waited: bool

@@ -86,8 +86,8 @@ class Metrics:
             "antiphon_evictions",
             "Conversations whose KV was given up, by cause: idle (longer than keep), chance (will hardly "
             "return), expired (its lease could not be renewed), value (the engine's budget went to others), "
-            "tenant and count (as many are kept as may be), pressure (the engine needed the memory), oversize "
-            "(larger than the budget)",
+            "tenant and count (as many are kept as may be), pressure (the engine needed the memory), "
+            "oversize (larger than the budget)",
             ["cause"],
             registry=registry,
         )

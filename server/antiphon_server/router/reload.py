@@ -134,6 +134,7 @@ LIVE = frozenset(
         "least_chance",
         "load_bound",
         "log_level",
+        "turn_log",
         "max_body",
         "max_headers",
         "max_reply",

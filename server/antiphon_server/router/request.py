@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Mapping
@@ -50,3 +51,13 @@ class TurnRequest:
     def log(self, event: str, **fields: object) -> None:
         """A warning about this turn; never with the client's words in it."""
         log.warning(event, extra={"turn": self.id, **fields})
+
+    def served(self, **fields: object) -> None:
+        """A line of the turn log. The conversation is told by a digest of its key, so that turns of one can
+        be put together and no id of a client is in it."""
+        key = self.identity.key
+        named = f"{key.tenant}\0{key.model}\0{key.salt}\0{key.conversation}" if key is not None else ""
+        digest = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16] if named else None
+        log.info(
+            "turn.served", extra={"turn": self.id, "conversation": digest, "endpoint": self.path, **fields}
+        )

@@ -266,6 +266,9 @@ class Serving(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least level that is logged"
     )
+    turn_log: bool = Field(
+        default=False, description="log a line for each turn: path, reason, tokens, TTFT; no words of clients"
+    )
 
 
 @cache
