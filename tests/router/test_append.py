@@ -137,3 +137,12 @@ async def test_calibration_measures_every_path_and_leaves_nothing(
     assert rig.count("antiphon_turns_total", path="cold", reason="first") == 0
     answer = await rig.ask(opening, conversation="c")
     assert answer.reason == "first"
+
+
+async def test_calibration_pulls_whole_prompts_though_prefill_caches_them(start: Any) -> None:
+    rig = await start(prefill={"prefix_caching": True}, router={"paths": ["cold", "reuse", "append"]})
+    prefill, decode = [*rig.state.workers]
+    await Calibration(rig.state, Turns(rig.state), limit=0.0).measure(prefill, decode)
+    counted = rig.prefill[0].counters
+    assert counted.pulled > 200
+    assert counted.computed > 200

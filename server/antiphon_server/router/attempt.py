@@ -193,7 +193,7 @@ class Attempt:
             own = rates.own(name, spell)
             computing.close()
             self._release_frontier()  # the blocks are this leg's own now
-            if appends and own is not None and leg.first is not None and leg.prompt is not None:
+            if hands_back and own is not None and leg.first is not None and leg.prompt is not None:
                 new = leg.prompt.tokens - leg.prompt.cached
                 work = Work(max(0, new), leg.prompt.tokens, streams=streams)
                 rates.saw_append(name, work, min(own, leg.seconds), waited=spell.waited)

@@ -62,7 +62,7 @@ class Calibration:
             await asyncio.sleep(self._state.settings.probe_interval)
 
     async def measure(self, prefill: Worker, decode: Worker) -> None:
-        """A cold, a reusing and an appending turn, at growing lengths."""
+        """Every way that a prompt's KV comes to be, at growing lengths."""
         clock = self._state.clock
         began = clock()
         for length in _LENGTHS:
@@ -101,10 +101,19 @@ class Calibration:
         return worker.name not in self._measured or self._measured[worker.name] != worker.epoch
 
     async def _conversation(self, prefill: Worker, decode: Worker, length: int) -> None:
+        # Where decode computes a prompt alone, prefill has nothing of it, and pulls enough to be measured.
+        # Other streams there would be slowed down by that.
+        first = None if decode.in_flight == 0 else prefill
+        await self._run(decode, length, (first, Path.COLD), (prefill, Path.REUSE), (prefill, Path.APPEND))
+        if first is None:
+            await self._run(decode, length, (prefill, Path.COLD))
+
+    async def _run(self, decode: Worker, length: int, *turns: tuple[Worker | None, Path]) -> None:
+        """The turns of one conversation."""
         conversation = f"calibration-{secrets.token_hex(8)}"
         prompt = self._words(length)
         try:
-            for path in (Path.COLD, Path.REUSE, Path.APPEND):
+            for prefill, path in turns:
                 forced = Forced(prefill, decode, frozenset({path}))
                 answer = await self._ask(prompt, conversation, forced)
                 prompt = f"{prompt}{answer} {self._words(_MORE)}"

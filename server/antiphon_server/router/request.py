@@ -23,9 +23,10 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """What a turn of the router's own is to measure: it takes these engines and paths, and counts nowhere."""
+    """What a turn of the router's own is to measure: it takes these engines and paths, and counts nowhere.
+    ``prefill``: None for decode alone."""
 
-    prefill: Worker
+    prefill: Worker | None
     decode: Worker
     paths: frozenset[Path]
 
