@@ -21,6 +21,7 @@ from antiphon_server.router.app import create_app
 from antiphon_server.router.frontier import Frontier, FrontierStore
 from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.state import State
+from antiphon_server.router.workers import Worker
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine
 from antiphon_server.simulator import app as engine_app
 from antiphon_server.simulator.serve import _Protocol
@@ -204,6 +205,7 @@ class Fleet:
         app = create_app(own, store=store, clock=self.loop.time)
         state = cast("State", app.state.router)
         state.placement._random.seed(self._seed)
+        self._note_what_is_known(state)
         life = app.router.lifespan_context(app)
         self.run(life.__aenter__())
         router = Router(app, state, life)
@@ -234,13 +236,13 @@ class Fleet:
 
     def unaccounted(self) -> list[str]:
         """Leases on engines that are no conversation's and that somebody could have released."""
-        kept = {frontier.lease for frontier in self.held()}
+        kept = {frontier.lease for frontier in self.held()} | self.cluster.unread
         return [
             f"{self.urls[id(engine)]} holds {lease}: {self.ledger.story(lease)}"
             for engine in self.engines
             if engine.settings.antiphon and id(engine) in self.up
             for lease in engine.pinned
-            if lease not in kept | self.cluster.unread and not self.ledger.excused(lease)
+            if lease not in kept and not self.ledger.excused(lease)
         ]
 
     def close(self) -> None:
@@ -269,7 +271,17 @@ class Fleet:
 
     def _note_life(self, engine: SimulatedEngine) -> None:
         self.lives[engine.engine_id] = (engine, engine.epoch)
-        self.informed.pop(engine.engine_id, None)
+
+    def _note_what_is_known(self, state: State) -> None:
+        """Note when a router hears of an engine's new life."""
+        told = state.workers._restarted
+
+        async def tell(worker: Worker) -> None:
+            self.informed[worker.name] = self.loop.time()
+            if told is not None:
+                await told(worker)
+
+        state.workers._restarted = tell
 
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.violations.append(f"unhandled: {context.get('message')} {context.get('exception')!r}")
@@ -283,6 +295,14 @@ class Fleet:
         for origin in self.ledger.origin(leg.lease):
             if origin.owner != leg.owner:
                 self.violations.append(f"KV of {origin.owner} was offered to {leg.owner}")
+        engine, epoch = self.lives[leg.holder] if leg.holder is not None else (None, None)
+        if engine is None or leg.engine.settings.role != "prefill" or len(self.routers) != 1:
+            return  # a handle for decode was fresh when its leg was begun
+        name = self.urls[id(engine)]
+        worker = self.routers[0].state.workers.find(name)
+        known = worker is not None and worker.epoch != epoch and self.informed[name] < self.loop.time()
+        if known:
+            self.violations.append(f"handle {leg.lease} is of a life of {name} that is known to be over")
 
 
 async def _gathered(tasks: set[asyncio.Task[Any]]) -> None:

@@ -22,7 +22,8 @@ _TRIES = 4
 @dataclass
 class Leg:
     """A request to an engine. ``owner``: whose turn it is, from the field ``user``. ``lease``: that its
-    handle names, ``released``: those that it asks to release."""
+    handle names, ``holder``: the life of an engine that granted it. ``released``: leases that it asks to
+    release."""
 
     engine: SimulatedEngine
     engine_id: str
@@ -31,6 +32,7 @@ class Leg:
     raw: bytes = b""
     owner: str = ""
     lease: str | None = None
+    holder: str | None = None
     released: list[str] = field(default_factory=list)
     transport: MemoryTransport | None = None
     _handle_at: int | None = None
@@ -149,5 +151,6 @@ class Ledger:
         named = params.get("remote_request_id")
         if named is not None:
             leg.lease = str(named)
+            leg.holder = str(params.get("remote_engine_id"))
             self._by_lease.setdefault(leg.lease, []).append(leg)
         self._look(leg)

@@ -342,3 +342,15 @@ async def test_turn_that_outlives_its_engines_place_in_the_fleet_pins_nothing(
     await asking
     await settled(lambda: not home.pinned)
     assert not await rig.state.store.held()
+
+
+async def test_what_a_turn_had_taken_when_its_engine_left_the_fleet_is_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(decodes=2)
+    await second_turn(rig, opening)
+    (frontier,) = await rig.state.store.held()
+    assert await rig.state.store.take(frontier.key) == frontier
+    await rig.state.workers.remove("decode", frontier.worker)
+    rig.state.leases.release_frontier(frontier)
+    await settled(lambda: not any(engine.pinned for engine in rig.decode))

@@ -368,6 +368,7 @@ class Machine(RuleBasedStateMachine):
         self._trouble()
         self._fleet.stop_router(self._router(which))
         self._start_router()
+        self.closed.clear()  # as its memory is gone, too
 
     @rule(who=st.sampled_from(PEOPLE[:7]), which=st.integers(0, 1))
     def close(self, who: Who, which: int) -> None:

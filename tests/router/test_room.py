@@ -64,6 +64,8 @@ class Fleet:
     def find(self, name: str) -> Worker | None:
         return next((worker for worker in self.decode if worker.name == name), None)
 
+    known = find
+
 
 class Places:
     def knows(self, tenant: str, conversation: str) -> bool:

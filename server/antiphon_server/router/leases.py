@@ -70,7 +70,7 @@ class Leases:
 
     def release_frontier(self, frontier: Frontier) -> asyncio.Future[bool] | None:
         """Give up a conversation's KV, unless its engine has forgotten it by a restart."""
-        worker = self._workers.find(frontier.worker)
+        worker = self._workers.known(frontier.worker)
         if worker is None or worker.epoch != frontier.epoch:
             return None
         done = self.release(worker, frontier.lease)

@@ -26,6 +26,8 @@ _EAGER = 0.5
 wait."""
 _MISSES = 3
 """Probes that a busy engine may leave unanswered before it is taken out."""
+_LEFT = 256
+"""Workers that are remembered after they have left."""
 
 Watch = Callable[[Worker], Awaitable[None]]
 
@@ -91,6 +93,7 @@ class Workers:
         self._draw = draw
         self._engines: dict[tuple[str, int, str], Engine] = {}
         self._names: dict[str, Worker] = {}
+        self._left: dict[str, Worker] = {}
         self._tasks: dict[Engine, asyncio.Task[None]] = {}
         self._running = False
         self._prefilled = False
@@ -115,6 +118,10 @@ class Workers:
     def find(self, name: str) -> Worker | None:
         """The worker of that name: an engine's URL, or ``url#rank``."""
         return self._names.get(name)
+
+    def known(self, name: str) -> Worker | None:
+        """The same, also if it has left: what turns had taken there may still have to be released."""
+        return self._names.get(name) or self._left.get(name)
 
     def of(self, role: Role) -> Sequence[Worker]:
         """All workers of a role."""
@@ -188,6 +195,9 @@ class Workers:
         engine = self._named(role, url)
         del self._engines[_address(engine.origin)]
         workers, engine.workers = engine.workers, ()
+        self._left.update((worker.name, worker) for worker in workers)
+        while len(self._left) > _LEFT:
+            del self._left[next(iter(self._left))]
         self._changed()
         engine.probed.set()
         task = self._tasks.pop(engine, None)
