@@ -228,3 +228,58 @@ async def test_metrics_tell_of_workers_breakers_and_placements(
     assert 'antiphon_placements_total{outcome="sticky",role="decode"} 1.0' in page
     await workers.remove("decode", first.url)
     assert first.url not in (await rig.client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "trouble", [{"kind": "status", "code": 500}, {"kind": "cut", "chunks": 0}, {"kind": "stall"}]
+)
+async def test_failed_cold_leg_goes_to_another_prefill_engine(
+    start: Any, fault: Any, opening: list[Message], trouble: dict[str, Any], stream: bool
+) -> None:
+    rig = await start(prefills=2, router={"prefill_timeout": 0.5})
+    sick, well = rig.prefill
+    sick.faults.add(fault(**trouble))
+    for index in range(60):
+        answer = await rig.ask(opening, conversation=f"c{index}", stream=stream)
+        if not sick.faults:
+            break
+        assert answer.reason == "first"
+    assert (answer.path, answer.reason) == ("cold", "failed")
+    assert rig.legs(well)
+    sick.faults.clear()
+
+
+async def test_silent_prefill_ends_in_a_clear_error_before_decode_waits_for_it(
+    start: Any, fault: Any, opening: list[Message]
+) -> None:
+    # https://github.com/vllm-project/aibrix/issues/2289
+    rig = await start(router={"prefill_timeout": 0.2, "attempts": 2})
+    rig.prefill[0].faults.add(fault(kind="stall", times=2))
+    failed = await rig.ask(opening, conversation="c", check=False)
+    assert failed.status == 504
+    assert "prefill" in failed.raw.decode()
+    assert not rig.legs(rig.decode[0])
+    rig.prefill[0].faults.clear()
+
+
+async def test_restart_of_an_engine_with_ranks_drops_what_each_of_them_held(
+    start: Any, opening: list[Message]
+) -> None:
+    # https://github.com/PrimeIntellect-ai/prime-rl/issues/2843: one rank that dies takes the others with it
+    rig = await start(decode={"data_parallel": 4})
+    for index in range(12):
+        await rig.ask(opening, conversation=f"c{index}")
+    assert len({frontier.worker for frontier in await rig.state.store.held()}) > 1
+    rig.decode[0].restart()
+    await rig.state.workers.probe(rig.state.workers.decode[0])
+    assert await rig.state.store.held() == []
+
+
+async def test_conversations_that_begin_alike_are_spread(start: Any, opening: list[Message]) -> None:
+    # https://github.com/smg-project/smg/issues/1928: agents of one kind share their first message
+    rig = await start(prefills=2, decodes=4)
+    for index in range(24):
+        await rig.ask(opening, conversation=f"c{index}")
+    assert all(1 <= len(rig.legs(engine)) <= 12 for engine in rig.decode)
+    assert all(rig.legs(engine) for engine in rig.prefill)

@@ -46,7 +46,7 @@ async def test_engine_that_names_its_keys_otherwise_is_told_and_served(
     lost: str,
     stream: bool,
 ) -> None:
-    # https://github.com/llm-d/llm-d-router/pull/2140, https://github.com/llm-d/llm-d-router/pull/2831
+    # https://github.com/llm-d/llm-d-router/issues/2140, https://github.com/llm-d/llm-d-router/issues/2831
     rig = await start()
 
     def renamed(settings: Any, *given: Any) -> Any:

@@ -346,3 +346,19 @@ async def test_captured_handles_are_counted(start: Any, opening: list[Message]) 
     await rig.ask(opening, conversation="c")
     assert rig.count("antiphon_handles_total", event="captured") == 2
     assert rig.count("antiphon_handles_total", event="missing") == 0
+
+
+async def test_full_tables_refuse_nobody_and_stay_full(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    # https://github.com/ai-dynamo/dynamo/issues/14570
+    bounds = {"conversations": 4, "tenant_conversations": 4, "known": 8, "responses": 2}
+    rig = await start(router=bounds)
+    for index in range(24):
+        answer = await rig.ask(opening, conversation=f"made up {index} " * 50)
+        assert answer.reason == "first"
+    second = await rig.ask([*opening, answer.message, FOLLOW], conversation=f"made up {index} " * 50)
+    assert second.path == "reuse"
+    assert len(await rig.state.store.held()) == 4
+    assert len(rig.state.placement._places) == 8
+    await settled(lambda: len(rig.decode[0].pinned) == 4)

@@ -109,3 +109,24 @@ async def test_counters_return_to_zero(start: Any, settled: Any, opening: list[M
     for i in range(3):
         await rig.client.delete(f"/v1/conversations/c{i}")
     await settled(lambda: clean(rig))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_client_that_leaves_between_the_legs_leaves_nothing_on_prefill(
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    # https://github.com/ai-dynamo/dynamo/issues/13855
+    rig = await start()
+    waiting = asyncio.Event()
+
+    async def make_room(*args: Any) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(rig.state.conversations, "make_room", make_room)
+    task = sending(rig, opening, conversation_id="c", stream=stream)
+    await waiting.wait()
+    assert rig.prefill[0].pinned_blocks > 0
+    await leave(task)
+    await settled(lambda: clean(rig))
+    assert not rig.legs(rig.decode[0])

@@ -322,7 +322,13 @@ def test_limit_of_the_answer_is_read(surface: Surface, body: dict[str, Any], lim
 
 
 def test_events_that_hold_a_reply_are_stripped_inside() -> None:
-    inner: dict[str, Any] = {"id": "r", "output": [], "kv_transfer_params": HANDLE, "ec_transfer_params": None, "x": 1.0}
+    inner: dict[str, Any] = {
+        "id": "r",
+        "output": [],
+        "kv_transfer_params": HANDLE,
+        "ec_transfer_params": None,
+        "x": 1.0,
+    }
     event = {"response": inner, "sequence_number": 3, "type": "response.completed"}
     body, handle = strip(raw(event), token_ids=False)
     assert handle == HANDLE
@@ -380,3 +386,27 @@ def test_error_in_place_of_a_stream_is_seen(surface: Surface, data: bytes, paylo
 
 def test_error_that_is_the_clients_is_relayed() -> None:
     assert failure("chat", ROLE + sse({"error": {"message": "no", "code": 400}})) is None
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {},
+        {"max_tokens": None},
+        {"max_tokens": 500},
+        {"max_completion_tokens": 400},
+        {"max_output_tokens": 300},
+        {"max_tokens": 500, "max_completion_tokens": 400, "min_tokens": 9, "ignore_eos": True},
+    ],
+)
+@pytest.mark.parametrize("surface", FORMS)
+def test_prefill_leg_is_one_token_however_the_limit_is_written(
+    surface: Surface, limit: dict[str, Any]
+) -> None:
+    # https://github.com/llm-d/llm-d-router/issues/400, https://github.com/vllm-project/production-stack/issues/747
+    prompt = {"completions": "prompt", "responses": "input"}.get(surface, "messages")
+    leg = json.loads(prefill_body(read_ask(surface, raw({"model": "m", prompt: "p", **limit})), None))
+    ruling = FORMS[surface].limits[0]
+    assert leg[ruling] == 1
+    assert {leg[name] for name in FORMS[surface].limits if name in leg} == {1}
+    assert "min_tokens" not in leg

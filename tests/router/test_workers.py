@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon_server.router.breaker import BreakerPolicy, BreakerState
@@ -363,3 +364,19 @@ async def test_engine_that_returns_with_fewer_ranks_loses_them(site: Site) -> No
     assert sorted(name for name, _ in site.lives) == [f"{url}#0", f"{url}#1", f"{url}#2"]
     await workers.remove("decode", url)
     assert site.removed == [f"{url}#0", f"{url}#1"]
+
+
+async def test_engine_of_another_protocol_gets_no_handles_and_is_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # https://github.com/llm-d/llm-d-router/issues/2140
+    info = SimulatedEngine.info
+    monkeypatch.setattr(
+        SimulatedEngine, "info", lambda engine: msgspec.structs.replace(info(engine), protocol=2)
+    )
+    url = await site.engine("decode")
+    workers = await site.workers([], [url], interval=3600)
+    worker = only(workers)
+    assert (worker.healthy, worker.stock, worker.reuse) == (True, True, False)
+    (told,) = [record for record in caplog.records if record.message == "engine.protocol_differs"]
+    assert told.__dict__["protocol"] == 2

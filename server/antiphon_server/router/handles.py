@@ -26,7 +26,7 @@ class Handles:
     def usable(self, lease: object, seal: Seal | None, holder: Worker) -> bool:
         """The handle of a finished turn has what keeping its KV takes. An engine that gives its keys other
         names answers all the same, so nothing else would show that nothing is kept
-        (https://github.com/llm-d/llm-d-router/pull/2140)."""
+        (https://github.com/llm-d/llm-d-router/issues/2140)."""
         missing = [] if isinstance(lease, str) else ["remote_request_id"]
         if seal is None and holder.reuse:
             missing.append(HANDLE_KEY)
