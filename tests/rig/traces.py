@@ -100,10 +100,19 @@ def _coding(trace: dict[str, Any], copy: int) -> Session:
         system = [{"role": "system", "content": "".join(new[:frame])}] if not last else []
         text = "".join(new[frame:] if system else new) or _block(name, 0)
         answer = max(2, min(LONGEST_ANSWER, request["out"] // SCALE))
-        gap = min(LONGEST_GAP, request["think_time"] or 0.0)
+        before = trace["requests"][len(turns) - 1] if turns else None
+        gap = min(LONGEST_GAP, _gap(request, before))
         turns.append(Turn(gap, keeps, (*system, {"role": "user", "content": text}), length, answer))
         last = ids
     return Session(f"{name}.{copy}", tuple(turns))
+
+
+def _gap(request: dict[str, Any], before: dict[str, Any] | None) -> float:
+    """Think time; where none is told, the time since the last request less what that one took."""
+    told: float | None = request.get("think_time")
+    if told is not None or before is None:
+        return told or 0.0
+    return max(0.0, request["t"] - before["t"] - before.get("api_time", 0.0))
 
 
 def _talk(name: str, told: Sequence[dict[str, Any]], copy: int) -> Session:

@@ -22,15 +22,18 @@ SLOWDOWN = 1.1
 
 @dataclass(frozen=True)
 class Case:
-    """``copies`` of each session, all begun within ``window`` seconds."""
+    """``copies`` of each session, all begun within ``window`` seconds. ``capacity``: blocks of a decode
+    engine."""
 
     folder: Path
     copies: int
     window: float
+    capacity: int
 
 
-OWN = Case(Path(__file__).parent / "traces", copies=3, window=60.0)
-CASES = [OWN, *(Case(Path(folder), 1, 200.0) for folder in (os.environ.get("ANTIPHON_TRACES"),) if folder)]
+OWN = Case(Path(__file__).parent / "traces", copies=3, window=60.0, capacity=8192)
+OTHER = os.environ.get("ANTIPHON_TRACES")
+CASES = [OWN, *([Case(Path(OTHER), copies=1, window=200.0, capacity=16384)] if OTHER else [])]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Compared:
 def compared(request: pytest.FixtureRequest) -> Compared:
     case: Case = request.param
     played = sessions(case.folder, case.copies)
-    fleet = Fleet()
+    fleet = Fleet(decode={"capacity": case.capacity})
     return Compared(
         played,
         cold=fleet.replay(played, case.window, paths=["cold"]),
