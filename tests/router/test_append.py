@@ -141,7 +141,7 @@ async def test_calibration_measures_every_path_and_leaves_nothing(
 
 async def test_calibration_pulls_whole_prompts_though_prefill_caches_them(start: Any) -> None:
     rig = await start(prefill={"prefix_caching": True}, router={"paths": ["cold", "reuse", "append"]})
-    prefill, decode = [*rig.state.workers]
+    prefill, decode = rig.state.workers.prefill[0], rig.state.workers.decode[0]
     await Calibration(rig.state, Turns(rig.state), limit=0.0).measure(prefill, decode)
     counted = rig.prefill[0].counters
     assert counted.pulled > 200
