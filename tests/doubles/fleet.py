@@ -86,6 +86,7 @@ class Router:
             state.admission.in_flight == 0
             and state.admission.waiting == 0
             and state.drain.in_flight == 0
+            and not state.conversations._visits
             and not state._background
             and not state.conversations._bookkeeping
             and not state.leases._releases._senders

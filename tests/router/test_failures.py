@@ -354,3 +354,17 @@ async def test_what_a_turn_had_taken_when_its_engine_left_the_fleet_is_released(
     await rig.state.workers.remove("decode", frontier.worker)
     rig.state.leases.release_frontier(frontier)
     await settled(lambda: not any(engine.pinned for engine in rig.decode))
+
+
+async def test_engine_that_cannot_tell_what_it_is_is_not_taken_for_a_stock_one(
+    start: Any, fault: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    worker = rig.state.workers.decode[0]
+    await rig.state.workers.remove("decode", worker.url)
+    rig.decode[0].faults.add(fault(kind="status", path="/antiphon/info", code=500))
+    await rig.state.workers.add("decode", worker.url)
+    (again,) = rig.state.workers.decode
+    assert (again.healthy, again.stock) == (False, False)
+    await rig.state.workers.probe(again)
+    assert (again.healthy, again.stock, again.reuse) == (True, False, True)

@@ -223,7 +223,9 @@ class Workers:
             if status != 200:
                 self._set_health(engine, False, f"/health answers {status}")
                 return
-            await self._learn(engine)
+            if not await self._learn(engine):
+                self._set_health(engine, False, f"{INFO_PATH} fails")
+                return
         except UpstreamError as error:
             engine.missed += 1
             refused = isinstance(error, UnsentError) and error.refused
@@ -233,10 +235,11 @@ class Workers:
         engine.missed = 0
         self._set_health(engine, True, "")
 
-    async def _learn(self, engine: Engine) -> None:
+    async def _learn(self, engine: Engine) -> bool:
+        """Ask what it is. False if that is not known: a stock engine has no such path, and answers so."""
         status, body = await self._get(engine, INFO_PATH)
-        if status >= 500 and engine.info is not None:
-            return  # it has the plug-in and is in trouble: that is no reason to give up what it holds
+        if status >= 500 or status == 429:
+            return engine.info is not None  # trouble is no reason to give up what it holds
         info = self._read_info(engine, status, body)
         if info is None and not engine.stock:
             log.warning(
@@ -253,6 +256,7 @@ class Workers:
             await self._tell(self._restarted, (*engine.workers, *gone))
         elif before is None and info is not None:  # it may have lived before, with other routers
             await self._tell(self._restarted, engine.workers)
+        return True
 
     def _read_info(self, engine: Engine, status: int, body: bytes) -> Info | None:
         if status in {401, 403}:
