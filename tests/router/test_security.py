@@ -137,7 +137,7 @@ async def test_stored_response_of_another_tenant_is_unknown(start: Any) -> None:
 
 async def test_conversation_with_another_model_is_another(start: Any, opening: list[Message]) -> None:
     """Agents use several models in one session; neither may evict or be given the other's KV
-    (https://github.com/lightseekorg/smg/issues/2576)."""
+    (https://github.com/smg-project/smg/issues/2576)."""
     rig = await start()
     first = await rig.ask(opening, conversation="c")
     key = (await rig.state.store.of("", "c"))[0].key
