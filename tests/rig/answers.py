@@ -87,7 +87,7 @@ def chat(
         extra_body={"cache_salt": salt, "return_token_ids": True},
         **more,
     )
-    return _collect(raw.headers, raw.parse(), stream)
+    return collect(raw.headers, raw.parse(), stream)
 
 
 def complete(client: OpenAI, prompt: str, *, salt: str, tokens: int = 16, stream: bool = False) -> Answer:
@@ -102,15 +102,15 @@ def complete(client: OpenAI, prompt: str, *, salt: str, tokens: int = 16, stream
         **_streaming(stream),
         extra_body={"cache_salt": salt, "return_token_ids": True},
     )
-    return _collect(raw.headers, raw.parse(), stream)
+    return collect(raw.headers, raw.parse(), stream)
 
 
 def _streaming(stream: bool) -> dict[str, Any]:
     return {"stream_options": {"include_usage": True}} if stream else {}
 
 
-def _collect(headers: Any, parsed: Any, stream: bool) -> Answer:
-    """One shape for whole replies and streams, chat and completions."""
+def collect(headers: Any, parsed: Any, stream: bool) -> Answer:
+    """One shape for whole replies and streams, chat and completions. ``parsed``: the client's own types."""
     chunks: Iterable[Any] = parsed if stream else [parsed]
     prompt: list[int] = []
     ids: list[int] = []

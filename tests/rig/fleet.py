@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,11 +66,19 @@ def fleet(log_dir: Path) -> Iterator[Mapping[str, Pair]]:
 
 
 @contextlib.contextmanager
-def router(prefill: str, decode: str, log: Path, env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A router process over one pair; its URL. Always reuses unless ``env`` says otherwise."""
+def router(
+    prefill: str | Sequence[str],
+    decode: str | Sequence[str],
+    log: Path,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """A router process over one or several engines; its URL. Always reuses unless ``env`` says otherwise."""
     port = ports.search(18000, ports.free, set())
     argv = [sys.executable, "-m", "antiphon_server.cli", "router", "--host", "127.0.0.1"]
-    argv += ["--port", str(port), "--prefill", prefill, "--decode", decode]
+    argv += ["--port", str(port)]
+    for flag, urls in (("--prefill", prefill), ("--decode", decode)):
+        for url in [urls] if isinstance(urls, str) else urls:
+            argv += [flag, url]
     with log.open("wb") as out:
         process = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **ALWAYS_REUSE, **(env or {})}
