@@ -109,10 +109,10 @@ def _coding(trace: dict[str, Any], copy: int) -> Session:
 
 def _gap(request: dict[str, Any], before: dict[str, Any] | None) -> float:
     """Think time; where none is told, the time since the last request less what that one took."""
-    told: float | None = request.get("think_time")
-    if told is not None or before is None:
-        return told or 0.0
-    return max(0.0, request["t"] - before["t"] - before.get("api_time", 0.0))
+    told = request.get("think_time")
+    if told is None and before is not None:
+        told = request["t"] - before["t"] - before.get("api_time", 0.0)
+    return max(0.0, float(told or 0.0))
 
 
 def _talk(name: str, told: Sequence[dict[str, Any]], copy: int) -> Session:
