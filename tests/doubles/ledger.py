@@ -33,6 +33,7 @@ class Leg:
     owner: str = ""
     lease: str | None = None
     holder: str | None = None
+    status: int | None = None
     released: list[str] = field(default_factory=list)
     transport: MemoryTransport | None = None
     _handle_at: int | None = None
@@ -51,6 +52,8 @@ class Leg:
 
     def sent(self, message: Message, written: int) -> None:
         """A piece of the reply was sent. ``written``: bytes on the connection before."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
         if self.transport is None or message["type"] != "http.response.body":
             return
         if self.transport.written == written:
@@ -121,7 +124,7 @@ class Ledger:
         if any(not leg.answered for leg in self._by_lease.get(lease, ())):
             return True
         asked = self._releases.get(lease, [])
-        return len(asked) >= _TRIES and not any(leg.answered for leg in asked)
+        return len(asked) >= _TRIES and not any(leg.answered and leg.status == 200 for leg in asked)
 
     def story(self, lease: str) -> str:
         """What is known of a lease."""
