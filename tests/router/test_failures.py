@@ -368,3 +368,14 @@ async def test_engine_that_cannot_tell_what_it_is_is_not_taken_for_a_stock_one(
     assert (again.healthy, again.stock) == (False, False)
     await rig.state.workers.probe(again)
     assert (again.healthy, again.stock, again.reuse) == (True, False, True)
+
+
+async def test_what_was_taken_from_an_engine_that_has_not_told_yet_what_it_is_is_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    await second_turn(rig, opening)
+    (frontier,) = await rig.state.store.held()
+    rig.state.workers.decode[0].engine.info = None  # as on a router that has just come up beside another
+    rig.state.leases.release_frontier(frontier)
+    await settled(lambda: not rig.decode[0].pinned)

@@ -64,14 +64,14 @@ class Leases:
     def release(self, worker: Worker | None, lease: str | None) -> asyncio.Future[bool] | None:
         """Let an engine free a lease's blocks, soon: the future tells when it has. Engines without leases
         free by their own clock."""
-        if worker is None or lease is None or worker.info is None:
+        if worker is None or lease is None or worker.stock:
             return None
         return self._releases.add(worker, lease)
 
     def release_frontier(self, frontier: Frontier) -> asyncio.Future[bool] | None:
         """Give up a conversation's KV, unless its engine has forgotten it by a restart."""
         worker = self._workers.known(frontier.worker)
-        if worker is None or worker.epoch != frontier.epoch:
+        if worker is None or worker.epoch not in (None, frontier.epoch):  # None: it has not told yet
             return None
         done = self.release(worker, frontier.lease)
         if done is None:
