@@ -656,7 +656,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_any_interleaving_keeps_all_promises() -> None:
-    examples = (STEPS or 20_400) // EXAMPLE
+    examples = (STEPS or 20_000) * 6 // 5 // EXAMPLE  # some end early
     run_state_machine_as_test(
         Machine,
         settings=settings(
@@ -673,4 +673,4 @@ def test_any_interleaving_keeps_all_promises() -> None:
     )
     for what, count in sorted(SEEN.items()):
         print(f"{count:8} {what}")
-    assert SEEN["steps"] >= (STEPS or 20_000) * 0.98
+    assert SEEN["steps"] >= (STEPS or 20_000)
