@@ -58,24 +58,20 @@ class Talk:
         self._fleet = fleet
         self._references = references
         self._tokens = 0
+        self._sent: list[Pending] = []
 
     def send(self, text: str | None = None, *, tokens: int = 16, stream: bool = False) -> Pending:
         """The next turn, of which nothing is read yet. ``text`` None: the conversation's first."""
         self.messages += [] if text is None else [user(text)]
         self._tokens = tokens
-        return Pending(
-            self.router.url,
-            self.messages,
-            conversation=self.id,
-            salt=self.salt,
-            tokens=tokens,
-            stream=stream,
-        )
+        ids = {"conversation": self.id, "salt": self.salt}
+        self._sent.append(Pending(self.router.url, self.messages, tokens=tokens, stream=stream, **ids))
+        return self._sent[-1]
 
     def take(self, pending: Pending) -> Answer:
         """The turn's answer, which is exact."""
         answer = pending.answer()
-        assert_same(answer, self.reference, f"after {answer.reuse}")
+        assert_same(answer, self.expected(self._tokens), f"after {answer.reuse}")
         self.messages.append(answer.message)
         return answer
 
@@ -87,9 +83,15 @@ class Talk:
         with self.router.only(self._fleet.prefill[0], self._fleet.decode[0]):
             return self.take(self.send(tokens=40))
 
-    @property
-    def reference(self) -> Answer:
-        return self._references.of(self.messages, self._tokens)
+    def close(self) -> None:
+        """End the conversation, and what a failed test may have left in flight."""
+        for pending in self._sent:
+            pending.leave()
+        self.router.close(self.id)
+
+    def expected(self, tokens: int) -> Answer:
+        """The right answer to what was asked last, or its first ``tokens``."""
+        return self._references.of(self.messages, tokens)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +132,7 @@ def begin(fleet: Mortals, references: References, special: Special) -> Iterator[
         if not engine.runs:
             engine.start()
     for talk in talks:
-        talk.router.close(talk.id)
+        talk.close()
     for engine in fleet.engines:
         engine.await_up()
     for one in {id(talk.router): talk.router for talk in talks}.values():
@@ -190,12 +192,12 @@ def pull(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[Pending]:
 
 
 @contextlib.contextmanager
-def between_the_legs(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[Pending]:
+def between_the_legs(fleet: Mortals, talk: Talk, stream: bool, tokens: int = 16) -> Iterator[Pending]:
     """Prefill is done, decode has not read the request."""
     prefill, decode = fleet.prefill[0], fleet.decode[0]
     talk.open()
     with decode.api_held():
-        pending = talk.send(NEXT["content"], stream=stream, tokens=STORY if stream else 16)
+        pending = talk.send(NEXT["content"], stream=stream, tokens=STORY if stream else tokens)
         until(lambda: talk.router.in_flight(decode) > 0, "the decode leg is sent")
         assert talk.router.in_flight(prefill) == 0
         yield pending
@@ -203,12 +205,14 @@ def between_the_legs(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[Pendi
 
 @contextlib.contextmanager
 def hand_over(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[Pending]:
-    """Decode reads prefill's KV; no first byte yet."""
+    """Decode reads prefill's KV. Now and then it has read it although prefill is held; then it has not come
+    far in the answer."""
     prefill, decode = fleet.prefill[0], fleet.decode[0]
     with ExitStack() as holds:
-        with between_the_legs(fleet, talk, stream) as pending:
+        with between_the_legs(fleet, talk, stream, tokens=200) as pending:
             holds.enter_context(prefill.core_held())
-        until(lambda: decode.waiting > 0, "decode waits for prefill's KV")
+        until(lambda: decode.waiting + decode.running > 0, "decode has begun")
+        holds.enter_context(decode.core_held())
         yield pending
 
 
@@ -239,14 +243,14 @@ def append(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[Pending]:
 
 
 @contextlib.contextmanager
-def idle(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[None]:
-    """Between two turns."""
-    talk.open()
-    yield
+def append_generation(fleet: Mortals, talk: Talk, stream: bool) -> Iterator[Pending]:
+    """As :func:`generation`, after an append."""
+    with generation(fleet, talk, stream) as pending:
+        yield pending
 
 
 def router_of(fleet: Mortals, phase: Phase) -> Router:
-    return fleet.appends if phase is append else fleet.reuses
+    return fleet.appends if phase in (append, append_generation) else fleet.reuses
 
 
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -308,9 +312,8 @@ def told_of_death(fleet: Mortals, begin: Begin, kill: Callable[[], None]) -> Non
         pending.answer()
     assert failure.value.status == 200
     assert failure.value.error["message"]
-    reference = talk.reference.ids
     assert pending.seen
-    assert pending.seen == reference[: len(pending.seen)]
+    assert pending.seen == talk.expected(len(pending.seen)).ids
     bystander.turn(BYSTANDER)
     talk.messages.pop()  # the client asks anew
     answer = talk.turn("And then?")
@@ -450,29 +453,29 @@ def test_handle_is_used_once_when_two_turns_want_it(fleet: Mortals, begin: Begin
 
 
 def test_handle_of_a_client_is_dropped(fleet: Mortals, begin: Begin) -> None:
-    """A real one, twice; and the conversation's own is not touched."""
-    talk, decode = begin(fleet.reuses), fleet.decode[0]
+    """A real one, twice."""
+    talks, decode = [begin(fleet.reuses), begin(fleet.reuses)], fleet.decode[0]
+    salt = uuid.uuid4().hex
     with httpx.Client(timeout=60, trust_env=False, headers=legs.PROTOCOL) as http:
-        body = legs.chat_body(FIRST, talk.salt, 80, legs.DIRECT)
+        body = legs.chat_body(FIRST, salt, 40, legs.DIRECT)
         handle = http.post(f"{decode.url}/v1/chat/completions", json=body).json()["kv_transfer_params"]
-        for _ in range(2):
-            sent = {**handle, "do_remote_decode": True, "do_remote_prefill": False}
-            more: dict[str, Any] = {"kv_transfer_params": sent}
+        sent = {**handle, "do_remote_decode": True, "do_remote_prefill": False}
+        for talk in talks:
             pending = Pending(
-                fleet.reuses.url, FIRST, conversation=talk.id, salt=uuid.uuid4().hex, tokens=80, **more
+                fleet.reuses.url, FIRST, conversation=talk.id, salt=salt, kv_transfer_params=sent
             )
-            talk._tokens = 80
             answer = pending.answer()
-            assert_same(answer, talk.reference, "the turn")
             assert answer.reuse["path"] == "cold"
-        legs.release(http, decode.url, handle)
+            assert_same(answer, talk.expected(16), "the turn")
+        ended = legs.release(http, decode.url, handle)["leases"]
+        assert ended[handle["remote_request_id"]] != "unknown", "somebody has used it"
 
 
 # --- the client leaves ---
 
 
 @streaming
-@named(cold_prefill, pull, between_the_legs, hand_over, generation, append)
+@named(cold_prefill, pull, between_the_legs, hand_over, generation, append, append_generation)
 def test_client_leaves(phase: Phase, stream: bool, fleet: Mortals, begin: Begin) -> None:
     """What moves KV ends by itself, the rest is cancelled; engines live on, and nothing stays pinned."""
     router = router_of(fleet, phase)
@@ -500,7 +503,7 @@ def expected_to_finish(phase: Phase, stream: bool) -> list[int]:
     of the one that was left."""
     if phase is cold_prefill:
         return [0, 0, 0, 0]
-    if phase is append:
+    if phase in (append, append_generation):
         return [1, 0, 1, 0]
     # A whole reply does not tell when decode has read prefill's KV, so it is left to its end.
     whole_reply = not stream and phase in (between_the_legs, hand_over, generation)

@@ -60,7 +60,7 @@ class Pending:
         self._connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
 
     def leave(self) -> None:
-        """Hang up."""
+        """Hang up, if it has not ended."""
         if self._reply is not None:
             self._reply.close()
         self._connection.close()
@@ -77,8 +77,8 @@ class Pending:
         Raises:
             FailedError: what the client was told.
         """
-        reply = self._answered()
         try:
+            reply = self._answered()
             if not self._stream:
                 return collect(reply.headers, ChatCompletion.model_validate_json(reply.read()), False)
             for _ in self._reading():
