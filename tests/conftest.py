@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from antiphon_server.router.app import create_app
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 
 

@@ -12,7 +12,7 @@ except ImportError:
 from antiphon_server.bench.cli import bench
 from antiphon_server.demo.cli import demo
 from antiphon_server.router.cli import check_config, router
-from antiphon_server.router.new_key import key
+from antiphon_server.router.gate.new_key import key
 from antiphon_server.stack.cli import up
 
 app = typer.Typer(

@@ -18,10 +18,10 @@ from starlette.applications import Starlette
 from uvicorn.server import ServerState
 
 from antiphon_server.router.app import create_app
-from antiphon_server.router.frontier import Frontier, FrontierStore
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.state import State
-from antiphon_server.router.workers import Worker
+from antiphon_server.router.store.frontier import Frontier, FrontierStore
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine
 from antiphon_server.simulator import app as engine_app
 from antiphon_server.simulator.serve import _Protocol
@@ -259,11 +259,11 @@ class Fleet:
 
     def dispose(self) -> None:
         """Let go of the loop, whatever has happened."""
-        tasks = asyncio.all_tasks(self.loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        while tasks := asyncio.all_tasks(self.loop):  # some leave work to others when they are cancelled
+            for task in tasks:
+                task.cancel()
             self.run(_gathered(tasks))
+        self.pass_time(0)
         self.loop.close()
         self._ends.close()
 

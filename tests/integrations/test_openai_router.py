@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 import antiphon
 import antiphon_openai
 from antiphon_server.router.app import create_app
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 
 SYSTEM = {"role": "system", "content": "You are an agent that answers in short letters. " * 3}

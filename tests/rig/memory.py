@@ -15,13 +15,13 @@ import uuid
 import psutil
 
 from antiphon_server.protocol import Seal, pack_chain, sealed
-from antiphon_server.router.extent import Extent
-from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Key, identify
-from antiphon_server.router.packed import pack
-from antiphon_server.router.placement import Place
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.fleet.placement import Place
+from antiphon_server.router.gate.identity import Key, identify
+from antiphon_server.router.plan.extent import Extent
 from antiphon_server.router.state import State
+from antiphon_server.router.store.frontier import Frontier
+from antiphon_server.router.store.packed import pack
 
 BLOCKS, BLOCK_SIZE = 32, 32
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message
 from uvicorn.server import ServerState
 
 from antiphon_server.router.app import create_app
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Received, Settings, SimulatedCluster, SimulatedEngine, expected_ids
 from antiphon_server.simulator import app as engine_app
 from antiphon_server.simulator.leases import Leases

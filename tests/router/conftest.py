@@ -17,7 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from antiphon_server.router.app import create_app
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.state import State
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, expected_ids, serve
 from antiphon_server.simulator.faults import Fault

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon_server.router.admission import Admission, Capacity
 from antiphon_server.router.errors import DrainingError, OverloadedError, RouterError
-from antiphon_server.router.keys import Limits
+from antiphon_server.router.gate.admission import Admission, Capacity
+from antiphon_server.router.gate.keys import Limits
+from antiphon_server.router.gate.pace import LATEST, Pace
+from antiphon_server.router.gate.tenants import Tenant
 from antiphon_server.router.metrics import Metrics
-from antiphon_server.router.pace import LATEST, Pace
-from antiphon_server.router.tenants import Tenant
 
 Message = dict[str, Any]
 A, B, C = Tenant("a"), Tenant("b"), Tenant("c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from antiphon_server.router.answers import Answers
+from antiphon_server.router.keep.answers import Answers
 
 
 def test_limit_counts_where_it_is_lower() -> None:

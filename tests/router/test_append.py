@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.router.calibration import Calibration
-from antiphon_server.router.rates import Work
-from antiphon_server.router.turn import Turns
+from antiphon_server.router.plan.calibration import Calibration
+from antiphon_server.router.plan.rates import Work
+from antiphon_server.router.turn.turn import Turns
 
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "And the next ones?"}

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from antiphon_server.router.bounds import protocol_within
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.gate.bounds import protocol_within
 
 Message = dict[str, Any]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

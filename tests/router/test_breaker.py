@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon_server.router.breaker import Breaker, BreakerPolicy, BreakerState, blames_engine
+from antiphon_server.router.fleet.breaker import Breaker, BreakerPolicy, BreakerState, blames_engine
 
 POLICY = BreakerPolicy(failures=3, ratio=0.5, least=10, window=10.0, pause=2.0, longest=12.0, jitter=0.5)
 

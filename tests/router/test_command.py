@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from antiphon_server.cli import app
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 
 

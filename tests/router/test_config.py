@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from antiphon_server.cli import app
-from antiphon_server.router.config import Loaded, load
-from antiphon_server.router.explain import plain
-from antiphon_server.router.options import options
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.config import Loaded, load
+from antiphon_server.router.config.explain import plain
+from antiphon_server.router.config.options import options
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 from doubles.kubernetes import api_server, endpoint_slice
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from antiphon_server.router.degrading_store import DegradingStore
-from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Key
-from antiphon_server.router.memory_store import MemoryStore
-from antiphon_server.router.redis_connection import StoreError
-from antiphon_server.router.redis_store import RedisStore
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.store.degrading_store import DegradingStore
+from antiphon_server.router.store.frontier import Frontier
+from antiphon_server.router.store.memory_store import MemoryStore
+from antiphon_server.router.store.redis_connection import StoreError
+from antiphon_server.router.store.redis_store import RedisStore
 from doubles.redis_server import RedisServer
 
 Settled = Callable[[Callable[[], object]], Awaitable[None]]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.router.discovery import Cluster, Discovery
-from antiphon_server.router.settings import RouterSettings
-from antiphon_server.router.slices import Change, changes, engines_of, known
-from antiphon_server.router.upstream import Timeouts, Upstream
-from antiphon_server.router.workers import Role, Workers
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.fleet.discovery import Cluster, Discovery
+from antiphon_server.router.fleet.slices import Change, changes, engines_of, known
+from antiphon_server.router.fleet.workers import Role, Workers
+from antiphon_server.router.upstream.upstream import Timeouts, Upstream
 from antiphon_server.simulator import Settings, SimulatedEngine, serve
 from doubles.kubernetes import ApiServer, Slice, api_server, endpoint_slice
 

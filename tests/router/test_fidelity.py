@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from antiphon_server.router.app import create_app
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.legs import FORMS
-from antiphon_server.router.settings import RouterSettings
 from antiphon_server.router.state import State
 from rig.recorded import NAMES, RecordedEngine, Recording, recorded_engine, recording, shown_whole
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.router.breaker import BreakerState
-from antiphon_server.router.worker import RANK_HEADER
+from antiphon_server.router.fleet.breaker import BreakerState
+from antiphon_server.router.fleet.worker import RANK_HEADER
 
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "Go on with the next letters, please."}

@@ -8,12 +8,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon_server.router.budget import AppendBudget
-from antiphon_server.router.extent import Extent, extent_of, grown
-from antiphon_server.router.forecast import Growth, forecast, growth
-from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Key
-from antiphon_server.router.rates import Rates, Work
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.plan.budget import AppendBudget
+from antiphon_server.router.plan.extent import Extent, extent_of, grown
+from antiphon_server.router.plan.forecast import Growth, forecast, growth
+from antiphon_server.router.plan.rates import Rates, Work
+from antiphon_server.router.store.frontier import Frontier
 
 Messages = list[dict[str, str]]
 

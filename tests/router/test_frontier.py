@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Key
-from antiphon_server.router.memory_store import MemoryStore
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.store.frontier import Frontier
+from antiphon_server.router.store.memory_store import MemoryStore
 
 
 def frontier(conversation: str, lease: str = "lease", salt: str = "") -> Frontier:

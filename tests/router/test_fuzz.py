@@ -25,8 +25,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from antiphon_server.router.identity import identify
-from antiphon_server.router.memory_store import MemoryStore
+from antiphon_server.router.gate.identity import identify
+from antiphon_server.router.store.memory_store import MemoryStore
 from antiphon_server.simulator import Fault, Settings, SimulatedEngine
 from antiphon_server.simulator.tokens import END_TOKEN
 from doubles.client import Call

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from antiphon_server.router.app import create_app
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.state import State
 from antiphon_server.simulator import Fault, Settings, SimulatedCluster, SimulatedEngine, serve
 from doubles.histories import CHANGES, PEOPLE, QUESTIONS, Past, Who, oracle, streamed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from antiphon_server.router import reference
-from antiphon_server.router.options import options
-from antiphon_server.router.reasons import Reason
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config import reference
+from antiphon_server.router.config.options import options
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.plan.reasons import Reason
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "server" / "antiphon_server" / "router"
@@ -32,7 +32,7 @@ def logged() -> set[str]:
 
 def test_reference_is_what_the_code_says() -> None:
     assert reference.render() == REFERENCE, (
-        "write it anew: python -m antiphon_server.router.reference docs/router-reference.md"
+        "write it anew: python -m antiphon_server.router.config.reference docs/router-reference.md"
     )
 
 

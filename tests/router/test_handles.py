@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from antiphon_server.protocol import HANDLE_KEY, Info
-from antiphon_server.router import handles
-from antiphon_server.router.breaker import Breaker, BreakerPolicy
-from antiphon_server.router.handles import Handles
+from antiphon_server.router.fleet.breaker import Breaker, BreakerPolicy
+from antiphon_server.router.fleet.worker import Engine, Role, Worker
 from antiphon_server.router.metrics import Metrics
-from antiphon_server.router.worker import Engine, Role, Worker
+from antiphon_server.router.turn import handles
+from antiphon_server.router.turn.handles import Handles
 from antiphon_server.simulator.handle import write_handle
 
 Message = dict[str, Any]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon._stamp import IDENTITY_FIELDS, IDENTITY_HEADERS
-from antiphon_server.router.identity import Key, clean_id, identify
+from antiphon_server.router.gate.identity import Key, clean_id, identify
 
 PLACES: list[tuple[str, str]] = [
     ("body", "conversation_id"),

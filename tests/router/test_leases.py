@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.router.reply import Reply
-from antiphon_server.router.returns import Returns
+from antiphon_server.router.keep.returns import Returns
+from antiphon_server.router.turn.reply import Reply
 from antiphon_server.simulator.leases import Leases
 
 Message = dict[str, Any]

@@ -22,7 +22,7 @@ from antiphon_server.router.legs import (
     salted,
     strip,
 )
-from antiphon_server.router.reasons import Reason
+from antiphon_server.router.plan.reasons import Reason
 
 CHAT: dict[str, Any] = {
     "model": "m",

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from antiphon_server.protocol import Info, LeaseLimits
-from antiphon_server.router.breaker import Breaker, BreakerPolicy, BreakerState
-from antiphon_server.router.build import incompatible
-from antiphon_server.router.pairs import PAIR_POLICY, Pairs
-from antiphon_server.router.worker import Engine, Role, Worker
+from antiphon_server.router.fleet.breaker import Breaker, BreakerPolicy, BreakerState
+from antiphon_server.router.fleet.build import incompatible
+from antiphon_server.router.fleet.pairs import PAIR_POLICY, Pairs
+from antiphon_server.router.fleet.worker import Engine, Role, Worker
 
 
 def info(**given: Any) -> Info:

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon_server.protocol import Info, LeaseLimits
-from antiphon_server.router.breaker import BreakerPolicy
-from antiphon_server.router.identity import Key
-from antiphon_server.router.pairs import PAIR_POLICY, Pairs
-from antiphon_server.router.placement import Outcome, Place, Placement
-from antiphon_server.router.places import Places
-from antiphon_server.router.ring import Ring
-from antiphon_server.router.upstream import Timeouts, Upstream
-from antiphon_server.router.worker import Worker
-from antiphon_server.router.workers import Workers
+from antiphon_server.router.fleet.breaker import BreakerPolicy
+from antiphon_server.router.fleet.pairs import PAIR_POLICY, Pairs
+from antiphon_server.router.fleet.placement import Outcome, Place, Placement
+from antiphon_server.router.fleet.places import Places
+from antiphon_server.router.fleet.ring import Ring
+from antiphon_server.router.fleet.worker import Worker
+from antiphon_server.router.fleet.workers import Workers
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.upstream.upstream import Timeouts, Upstream
 
 BOUND = 1.5
 FAILURES = 3

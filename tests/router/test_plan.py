@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon_server.protocol import Match
-from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Key
-from antiphon_server.router.plan import ALL_PATHS, EngineState, Expected, Plan, outcome, plan
-from antiphon_server.router.reasons import Path, Reason
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.plan.plan import ALL_PATHS, EngineState, Expected, Plan, outcome, plan
+from antiphon_server.router.plan.reasons import Path, Reason
+from antiphon_server.router.store.frontier import Frontier
 
 FRONTIER = Frontier(
     Key("", "m", "", "c"), b"{}", "lease", "http://d", "epoch", 100, deadline=160.0, idle_since=100.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.router.pressure import excess, read
-from antiphon_server.router.worker import Pressure
+from antiphon_server.router.fleet.worker import Pressure
+from antiphon_server.router.keep.pressure import excess, read
 
 Message = dict[str, Any]
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from antiphon_server.router.rates import Fit, Rates, Work
+from antiphon_server.router.plan.rates import Fit, Rates, Work
 
 
 def leg(work: Work, *, fixed: float = 0.03, token: float = 1e-4, attention: float = 2e-9) -> float:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from antiphon_server.router.extent import Extent
-from antiphon_server.router.frontier import Frontier, FrontierStore
-from antiphon_server.router.identity import Key
-from antiphon_server.router.memory_store import MemoryStore
-from antiphon_server.router.redis_connection import StoreError
-from antiphon_server.router.redis_store import RedisStore
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.plan.extent import Extent
+from antiphon_server.router.store.frontier import Frontier, FrontierStore
+from antiphon_server.router.store.memory_store import MemoryStore
+from antiphon_server.router.store.redis_connection import StoreError
+from antiphon_server.router.store.redis_store import RedisStore
 from doubles.redis_server import RedisServer
 
 NOW = 1000.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.legs import Surface
-from antiphon_server.router.relay import LONGEST_EVENT, Relay
+from antiphon_server.router.turn.relay import LONGEST_EVENT, Relay
 
 HANDLE = {"remote_request_id": "r", "remote_block_ids": [[1, 2]]}
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from antiphon_server.router.config import load
-from antiphon_server.router.explain import plain
-from antiphon_server.router.keys import hash_of
-from antiphon_server.router.reload import LIVE, RESTART, Reloaded, Reloads
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.config import load
+from antiphon_server.router.config.explain import plain
+from antiphon_server.router.config.reload import LIVE, RESTART, Reloaded, Reloads
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.gate.keys import hash_of
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 from rig.command import Command, running
 

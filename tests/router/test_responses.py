@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from antiphon_server.router.errors import NotFoundError
-from antiphon_server.router.identity import Identity
+from antiphon_server.router.gate.identity import Identity
 from antiphon_server.router.legs import read_ask
-from antiphon_server.router.responses import Responses
+from antiphon_server.router.surfaces.responses import Responses
 from antiphon_server.simulator import expected_text
 
 PATH = "/v1/responses"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon_server.router.frontier import Frontier
-from antiphon_server.router.identity import Key
-from antiphon_server.router.recompute import Recompute, recompute
-from antiphon_server.router.retention import Retention, victims
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.keep.recompute import Recompute, recompute
+from antiphon_server.router.keep.retention import Retention, victims
+from antiphon_server.router.store.frontier import Frontier
 
 NOW = 1000.0
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon_server.router.identity import Key
-from antiphon_server.router.returns import Returns, prior
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.keep.returns import Returns, prior
 
 KEEP = 480.0
 

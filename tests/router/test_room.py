@@ -14,23 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon_server.protocol import Info, LeaseLimits, LeaseReply, LeaseRequest
-from antiphon_server.router.answers import Answers
-from antiphon_server.router.breaker import Breaker, BreakerPolicy
-from antiphon_server.router.connection import UpstreamError
-from antiphon_server.router.conversations import CALIBRATION, Conversations, Visit
-from antiphon_server.router.eviction import Eviction
-from antiphon_server.router.frontier import Frontier, FrontierStore
-from antiphon_server.router.identity import Identity, Key
-from antiphon_server.router.leases import Leases
-from antiphon_server.router.memory_store import MemoryStore
+from antiphon_server.router.fleet.breaker import Breaker, BreakerPolicy
+from antiphon_server.router.fleet.placement import Placement
+from antiphon_server.router.fleet.worker import Engine, Worker
+from antiphon_server.router.fleet.workers import Workers
+from antiphon_server.router.gate.identity import Identity, Key
+from antiphon_server.router.keep.answers import Answers
+from antiphon_server.router.keep.conversations import CALIBRATION, Conversations, Visit
+from antiphon_server.router.keep.eviction import Eviction
+from antiphon_server.router.keep.leases import Leases
+from antiphon_server.router.keep.releases import LeaseCalls
+from antiphon_server.router.keep.retention import Retention
+from antiphon_server.router.keep.returns import Returns
+from antiphon_server.router.keep.room import Rooms
 from antiphon_server.router.metrics import Metrics
-from antiphon_server.router.placement import Placement
-from antiphon_server.router.releases import LeaseCalls
-from antiphon_server.router.retention import Retention
-from antiphon_server.router.returns import Returns
-from antiphon_server.router.room import Rooms
-from antiphon_server.router.worker import Engine, Worker
-from antiphon_server.router.workers import Workers
+from antiphon_server.router.store.frontier import Frontier, FrontierStore
+from antiphon_server.router.store.memory_store import MemoryStore
+from antiphon_server.router.upstream.connection import UpstreamError
 from antiphon_server.simulator.blocks import BlockPool
 from antiphon_server.simulator.leases import Leases as Books
 

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon_server.router.frontier import Frontier, FrontierStore
-from antiphon_server.router.identity import Key
-from antiphon_server.router.memory_store import MemoryStore
-from antiphon_server.router.redis_store import RedisStore
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.store.frontier import Frontier, FrontierStore
+from antiphon_server.router.store.memory_store import MemoryStore
+from antiphon_server.router.store.redis_store import RedisStore
 from doubles.redis_server import RedisServer
 
 NOW = 1000.0

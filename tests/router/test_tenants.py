@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from antiphon_server.cli import app
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.errors import UnauthorizedError
-from antiphon_server.router.keys import KeysError, Limits, hash_of, read_keys
-from antiphon_server.router.salt import default_secret, salt_for
-from antiphon_server.router.settings import RouterSettings
-from antiphon_server.router.tenants import Tenants
+from antiphon_server.router.gate.keys import KeysError, Limits, hash_of, read_keys
+from antiphon_server.router.gate.salt import default_secret, salt_for
+from antiphon_server.router.gate.tenants import Tenants
 
 Message = dict[str, Any]
 TWO = "acme=key-of-acme,birch=key-of-birch"

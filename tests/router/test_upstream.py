@@ -10,8 +10,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon_server.router.connection import DisconnectedError, TimedOutError, TooLargeError, UnsentError
-from antiphon_server.router.upstream import Origin, Timeouts, Upstream
+from antiphon_server.router.upstream.connection import (
+    DisconnectedError,
+    TimedOutError,
+    TooLargeError,
+    UnsentError,
+)
+from antiphon_server.router.upstream.upstream import Origin, Timeouts, Upstream
 
 LIMITS = Timeouts(connect=5.0, first=5.0, idle=5.0)
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

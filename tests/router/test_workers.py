@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon_server.router.breaker import BreakerPolicy, BreakerState
-from antiphon_server.router.identity import Key
-from antiphon_server.router.placement import Placement
-from antiphon_server.router.upstream import Timeouts, Upstream
-from antiphon_server.router.worker import RANK_HEADER, Role, Worker
-from antiphon_server.router.workers import DuplicateEngineError, UnknownEngineError, Workers
+from antiphon_server.router.fleet.breaker import BreakerPolicy, BreakerState
+from antiphon_server.router.fleet.placement import Placement
+from antiphon_server.router.fleet.worker import RANK_HEADER, Role, Worker
+from antiphon_server.router.fleet.workers import DuplicateEngineError, UnknownEngineError, Workers
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.upstream.upstream import Timeouts, Upstream
 from antiphon_server.simulator import Settings, SimulatedEngine, serve
 
 Settled = Callable[[Callable[[], object]], Awaitable[None]]

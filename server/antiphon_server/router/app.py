@@ -13,19 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from antiphon_server.router.admin import Admin
-from antiphon_server.router.calibration import Calibration
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.drain import DrainGate
-from antiphon_server.router.endpoint import TurnEndpoint
 from antiphon_server.router.errors import RouterError, anthropic_error_body, error_body
-from antiphon_server.router.frontier import FrontierStore
-from antiphon_server.router.gate import Gate
-from antiphon_server.router.passage import Passage
-from antiphon_server.router.path_id import CONVERSATION_PATH
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.gate.gate import Gate
+from antiphon_server.router.plan.calibration import Calibration
 from antiphon_server.router.state import State
-from antiphon_server.router.surfaces import ConversationRoutes, Probes
-from antiphon_server.router.turn import PATHS, Turns
+from antiphon_server.router.store.frontier import FrontierStore
+from antiphon_server.router.surfaces.admin import Admin
+from antiphon_server.router.surfaces.passage import Passage
+from antiphon_server.router.surfaces.path_id import CONVERSATION_PATH
+from antiphon_server.router.surfaces.surfaces import ConversationRoutes, Probes
+from antiphon_server.router.turn.endpoint import TurnEndpoint
+from antiphon_server.router.turn.turn import PATHS, Turns
 
 __all__ = ["create_app"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from antiphon_server.router.flags import ConfigPath, flags_of, with_settings
+from antiphon_server.router.config.flags import ConfigPath, flags_of, with_settings
 
 
 @with_settings
@@ -18,7 +18,7 @@ def router(config: ConfigPath = None, **given: Any) -> None:
     let turns in flight end, then release what is kept; a second one ends at once. SIGHUP reads file and
     environment again.
     """
-    from antiphon_server.router.config import load
+    from antiphon_server.router.config.config import load
     from antiphon_server.router.logs import log_to_stderr
     from antiphon_server.router.server import run
 
@@ -41,8 +41,8 @@ def check_config(
 
     Exit code: 0 sound, 1 sound but --probe found an engine that does not go with it, 2 faulty.
     """
-    from antiphon_server.router.check import ask_engines
-    from antiphon_server.router.config import load
+    from antiphon_server.router.config.check import ask_engines
+    from antiphon_server.router.config.config import load
 
     loaded = load(flags_of(given), os.environ, config)
     if loaded.settings is None:

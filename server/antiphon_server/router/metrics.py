@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from antiphon_server.router.breaker import BreakerState
-from antiphon_server.router.pairs import Pairs
-from antiphon_server.router.plan import Plan
-from antiphon_server.router.rates import Rates
-from antiphon_server.router.workers import Workers
+from antiphon_server.router.fleet.breaker import BreakerState
+from antiphon_server.router.fleet.pairs import Pairs
+from antiphon_server.router.fleet.workers import Workers
+from antiphon_server.router.plan.plan import Plan
+from antiphon_server.router.plan.rates import Rates
 
 _BREAKER = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 30.0, 60.0, 180.0)

@@ -13,10 +13,10 @@ from typing import cast
 import uvicorn
 
 from antiphon_server.router.app import create_app
-from antiphon_server.router.bounds import protocol_within
-from antiphon_server.router.config import Loaded
-from antiphon_server.router.reload import Reloads
-from antiphon_server.router.settings import RouterSettings
+from antiphon_server.router.config.config import Loaded
+from antiphon_server.router.config.reload import Reloads
+from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.gate.bounds import protocol_within
 from antiphon_server.router.state import State
 
 log = logging.getLogger(__name__)

@@ -8,33 +8,33 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from antiphon_server.router.admission import TURNS_PER_DECODE, Admission, Capacity
-from antiphon_server.router.breaker import BreakerPolicy
-from antiphon_server.router.budget import AppendBudget
-from antiphon_server.router.conversations import Conversations
-from antiphon_server.router.discovery import Discovery
+from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.drain import Drain
-from antiphon_server.router.eviction import Eviction
-from antiphon_server.router.frontier import FrontierStore
-from antiphon_server.router.handles import Handles
-from antiphon_server.router.leases import Leases
-from antiphon_server.router.memory_store import MemoryStore
+from antiphon_server.router.fleet.breaker import BreakerPolicy
+from antiphon_server.router.fleet.discovery import Discovery
+from antiphon_server.router.fleet.pairs import PAIR_POLICY, Pairs
+from antiphon_server.router.fleet.placement import Placement
+from antiphon_server.router.fleet.workers import Worker, Workers
+from antiphon_server.router.gate.admission import TURNS_PER_DECODE, Admission, Capacity
+from antiphon_server.router.gate.tenants import Tenants
+from antiphon_server.router.keep.conversations import Conversations
+from antiphon_server.router.keep.eviction import Eviction
+from antiphon_server.router.keep.leases import Leases
+from antiphon_server.router.keep.pressure import PressureWatch
+from antiphon_server.router.keep.recompute import Recompute
+from antiphon_server.router.keep.releases import LeaseCalls
+from antiphon_server.router.keep.retention import Retention
+from antiphon_server.router.keep.returns import Returns
+from antiphon_server.router.keep.room import Rooms
 from antiphon_server.router.metrics import Metrics
-from antiphon_server.router.pairs import PAIR_POLICY, Pairs
-from antiphon_server.router.placement import Placement
-from antiphon_server.router.pressure import PressureWatch
-from antiphon_server.router.rates import Rates
-from antiphon_server.router.recompute import Recompute
-from antiphon_server.router.releases import LeaseCalls
-from antiphon_server.router.responses import Responses
-from antiphon_server.router.retention import Retention
-from antiphon_server.router.returns import Returns
-from antiphon_server.router.room import Rooms
-from antiphon_server.router.settings import RouterSettings
-from antiphon_server.router.store_url import MEMORY
-from antiphon_server.router.tenants import Tenants
-from antiphon_server.router.upstream import Timeouts, Upstream
-from antiphon_server.router.workers import Worker, Workers
+from antiphon_server.router.plan.budget import AppendBudget
+from antiphon_server.router.plan.rates import Rates
+from antiphon_server.router.store.frontier import FrontierStore
+from antiphon_server.router.store.memory_store import MemoryStore
+from antiphon_server.router.store.store_url import MEMORY
+from antiphon_server.router.surfaces.responses import Responses
+from antiphon_server.router.turn.handles import Handles
+from antiphon_server.router.upstream.upstream import Timeouts, Upstream
 
 
 class State:
@@ -156,8 +156,8 @@ class State:
         local = MemoryStore(settings.conversations, release=release is not False, clock=self.clock)
         if settings.store == MEMORY:
             return local
-        from antiphon_server.router.degrading_store import DegradingStore
-        from antiphon_server.router.redis_store import RedisStore
+        from antiphon_server.router.store.degrading_store import DegradingStore
+        from antiphon_server.router.store.redis_store import RedisStore
 
         shared = RedisStore(
             settings.store,

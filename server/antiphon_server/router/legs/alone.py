@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon_server.router.legs.form import Alone, Body, value
-from antiphon_server.router.reasons import Reason
+from antiphon_server.router.plan.reasons import Reason
 
 
 def given(name: str, reason: Reason) -> Alone:

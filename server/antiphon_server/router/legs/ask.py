@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from antiphon_server.router.identity import BODY_FIELDS
+from antiphon_server.router.gate.identity import BODY_FIELDS
 from antiphon_server.router.legs.form import ENGINES_OWN, Body, Form, Surface, value
 from antiphon_server.router.legs.surfaces import FORMS
-from antiphon_server.router.reasons import Reason
+from antiphon_server.router.plan.reasons import Reason
 
 _DECODER = msgspec.json.Decoder(Body)
 _ENCODE = msgspec.json.Encoder().encode

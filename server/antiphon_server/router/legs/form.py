@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from antiphon_server.router.reasons import Reason
+from antiphon_server.router.plan.reasons import Reason
 
 Body = dict[str, msgspec.Raw]
 """A request or reply, parsed one level deep: values stay raw JSON."""

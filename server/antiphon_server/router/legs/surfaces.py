@@ -8,7 +8,7 @@ import msgspec
 
 from antiphon_server.router.legs import alone
 from antiphon_server.router.legs.form import ANSWER_ONLY, FALSE, TRUE, Form, Surface, value
-from antiphon_server.router.reasons import Reason
+from antiphon_server.router.plan.reasons import Reason
 
 _DONE = b"data: [DONE]"
 _SAMPLING = (

@@ -1,0 +1,1 @@
+"""Engines: which there are, how they are, and which of them takes a leg."""

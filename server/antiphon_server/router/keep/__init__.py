@@ -1,0 +1,1 @@
+"""What is kept on decode between turns: leases, budget, value, pressure."""

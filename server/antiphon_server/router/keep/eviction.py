@@ -1,0 +1,241 @@
+"""Makes room: gives up the conversations that are worth least until a bound holds again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from antiphon_server.router.fleet.workers import Worker
+from antiphon_server.router.gate.identity import Key
+from antiphon_server.router.keep.leases import Leases
+from antiphon_server.router.keep.retention import Cause, Retention, victims
+from antiphon_server.router.keep.room import Rooms
+from antiphon_server.router.metrics import Metrics
+from antiphon_server.router.store.frontier import Frontier, FrontierStore
+
+_FEW = 256
+"""Conversations that are ranked anew each time, and in one go. A ranking of more serves for a while, and is
+renewed beside the turns: ten thousand take some 40 ms."""
+_RANKING_LIFE = 2.0
+_SLACK = 100
+"""Of a bound on counts, one in so many goes beyond what must, so that the next one need not look again."""
+_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """``order``: least valuable first; who is given up leaves it."""
+
+    made: float
+    epoch: str | None
+    order: list[Frontier]
+
+
+class Eviction:
+    """``conversations``: how many are kept, ``per_tenant``: of one tenant, unless ``own_limit`` of its name
+    says otherwise. ``headroom``: part of a budget that turns leave free for those that come next, which then
+    need not wait. ``patience``: seconds that a turn waits, where it has to, for an engine to confirm that it
+    has freed what was displaced."""
+
+    def __init__(
+        self,
+        store: FrontierStore,
+        leases: Leases,
+        rooms: Rooms,
+        retention: Retention,
+        clock: Callable[[], float],
+        *,
+        conversations: int,
+        per_tenant: int,
+        own_limit: Callable[[str], int | None] = lambda tenant: None,
+        headroom: float = 0.0,
+        patience: float = 1.0,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._rooms = rooms
+        self._retention = retention
+        self._clock = clock
+        self._conversations = conversations
+        self._per_tenant = per_tenant
+        self._own_limit = own_limit
+        self._headroom = headroom
+        self._patience = patience
+        self._rankings: dict[str, _Ranking] = {}
+        self._ranking: dict[str, asyncio.Task[list[Frontier]]] = {}
+        # Never below what is really kept: who takes or drops a frontier need not tell us.
+        self._kept = 0
+        self._by_tenant: Counter[str] = Counter()
+
+    def retune(self, retention: Retention, *, conversations: int, per_tenant: int) -> None:
+        """Go by other limits from the next turn on."""
+        self._retention = retention
+        self._conversations = conversations
+        self._per_tenant = per_tenant
+        self._rankings.clear()
+
+    async def reserve(self, owner: object, worker: Worker, tokens: int) -> None:
+        """See to it that a turn may pin ``tokens`` when it ends, and that nothing else takes this room.
+
+        Returns when the engine has confirmed what had to go, or after ``patience``. What is larger than the
+        whole budget displaces nobody.
+        """
+        self._rooms.cancel(owner)
+        budget = self._rooms.budget(worker)
+        if budget is None or self._rooms.charge(worker, tokens) > budget:
+            return
+        self._rooms.reserve(owner, worker, tokens)
+        await self.fit(worker, int(budget * (1.0 - self._headroom)))
+        await self._until_free(worker, budget)
+
+    async def fit(self, worker: Worker, budget: int) -> None:
+        """Give up what is worth least until the rest and the turns in flight fit into the budget."""
+        for _ in range(_ROUNDS):  # others may take a victim first
+            excess = await self._resting(worker) + self._rooms.of(worker).busy - budget
+            if excess <= 0 or not await self.relieve(worker, excess, Cause.VALUE):
+                return
+
+    async def settle(self, worker: Worker, frontier: Frontier) -> None:
+        """A turn's KV was recorded: count it, and see that the budget holds though the turn may have come to
+        more than was reserved."""
+        self._rooms.rests(frontier.worker, frontier.tokens)
+        charge = self._rooms.charge(worker, frontier.tokens)
+        budget = self._rooms.budget(worker)
+        if budget is None:
+            return
+        if charge > budget:
+            self.dropped(await self._leases.give_up([frontier], Cause.OVERSIZE))
+            return
+        await self.fit(worker, budget)
+
+    async def relieve(self, worker: Worker, tokens: int, cause: Cause) -> list[Frontier]:
+        """Give up the least valuable on a worker that hold so many tokens together. Returns them."""
+        ranked = await self._ranked(worker)
+        chosen = victims(ranked, tokens, lambda frontier: self._rooms.charge(worker, frontier.tokens))
+        del ranked[: len(chosen)]
+        self.dropped(await self._leases.give_up(chosen, cause))
+        return chosen
+
+    async def admit(self, key: Key) -> None:
+        """A conversation is going to be recorded: keep the counts within their bounds."""
+        self._kept += 1
+        self._by_tenant[key.tenant] += 1
+        own_limit = self._own_limit(key.tenant)
+        limit = self._per_tenant if own_limit is None else own_limit
+        if self._kept <= self._conversations and self._by_tenant[key.tenant] <= limit:
+            return
+        others = [frontier for frontier in await self._store.held() if frontier.key != key]
+        own = [frontier for frontier in others if frontier.key.tenant == key.tenant]
+        surplus = await self._surplus(own, limit)
+        await self._leases.give_up(surplus, Cause.TENANT)
+        if len(others) - len(surplus) >= self._conversations:
+            gone = set(map(id, surplus))
+            rest = [frontier for frontier in others if id(frontier) not in gone]
+            counted = await self._surplus(rest, self._conversations)
+            surplus += await self._leases.give_up(counted, Cause.COUNT)
+        for frontier in surplus:
+            self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
+        held = await self._store.held()
+        self._kept = len(held) + 1
+        self._by_tenant = Counter(frontier.key.tenant for frontier in held)
+        self._by_tenant[key.tenant] += 1
+
+    def dropped(self, frontiers: list[Frontier]) -> None:
+        """These are no longer kept."""
+        self._kept -= len(frontiers)
+        for frontier in frontiers:
+            self._by_tenant[frontier.key.tenant] -= 1
+            self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
+
+    async def measure(self, workers: Iterable[Worker], metrics: Metrics) -> None:
+        """Set the gauges of decode engines; those that left vanish."""
+        tokens = [(worker, await self._store.tokens(worker.name)) for worker in workers]
+        kept, reserved, budget = metrics.kept_tokens, metrics.reserved_tokens, metrics.budget_tokens
+        for gauge in (kept, reserved, budget, metrics.kv_usage, metrics.kv_waiting):
+            gauge.clear()
+        for worker, resting in tokens:
+            room = self._rooms.of(worker)
+            kept.labels(worker.name).set(resting)
+            reserved.labels(worker.name).set(room.busy + room.leaving)
+            budget.labels(worker.name).set(self._rooms.budget(worker) or 0)
+            if worker.pressure is not None:
+                metrics.kv_usage.labels(worker.name).set(worker.pressure.usage)
+                metrics.kv_waiting.labels(worker.name).set(worker.pressure.waiting)
+
+    async def _surplus(self, frontiers: list[Frontier], limit: int) -> list[Frontier]:
+        """The least valuable, so that there is room for one more; none if there is."""
+        if len(frontiers) < limit:
+            return []
+        return (await self._order(frontiers))[: len(frontiers) - (limit - 1 - limit // _SLACK)]
+
+    async def _resting(self, worker: Worker) -> int:
+        """Tokens that frontiers of all routers pin, in whole blocks; rather too many than too few."""
+        return await self._store.tokens(worker.name) + self._rooms.of(worker).padding
+
+    async def _ranked(self, worker: Worker) -> list[Frontier]:
+        """Our frontiers on a worker, least valuable first. A ranking of many may be some seconds old: who was
+        kept since is not in it, and is worth more than its beginning."""
+        ranking = self._rankings.get(worker.name)
+        if ranking is None or not ranking.order or ranking.epoch != worker.epoch:
+            return await asyncio.shield(self._rank_beside(worker))
+        if len(ranking.order) <= _FEW:
+            return await self._rank(worker)
+        if not 0.0 <= self._clock() - ranking.made < _RANKING_LIFE:
+            self._rank_beside(worker)
+        return ranking.order
+
+    def _rank_beside(self, worker: Worker) -> asyncio.Task[list[Frontier]]:
+        task = self._ranking.get(worker.name)
+        if task is None or task.done():
+            task = self._ranking[worker.name] = asyncio.create_task(self._rank(worker))
+            task.add_done_callback(_noted)
+        return task
+
+    async def _rank(self, worker: Worker) -> list[Frontier]:
+        held = [
+            frontier
+            for frontier in await self._store.held()
+            if frontier.worker == worker.name and frontier.epoch == worker.epoch
+        ]
+        await self._measure(worker, held)
+        ranking = _Ranking(self._clock(), worker.epoch, await self._order(held))
+        self._rankings[worker.name] = ranking
+        return ranking.order
+
+    async def _order(self, frontiers: list[Frontier]) -> list[Frontier]:
+        """Least valuable first. Many are valued a part at a time, so that other turns go on."""
+        now = self._clock()
+        ranks: dict[int, tuple[float, float]] = {}
+        for start in range(0, len(frontiers), _FEW):
+            if start:
+                await asyncio.sleep(0)
+            ranks.update((id(f), self._retention.rank(f, now)) for f in frontiers[start : start + _FEW])
+        return sorted(frontiers, key=lambda frontier: ranks[id(frontier)])
+
+    async def _measure(self, worker: Worker, held: list[Frontier]) -> None:
+        """What rounding adds: exactly for our own, and by the same part for other routers' frontiers."""
+        tokens = sum(frontier.tokens for frontier in held)
+        own = sum(self._rooms.charge(worker, frontier.tokens) for frontier in held) - tokens
+        others = max(0, await self._store.tokens(worker.name) - tokens)
+        self._rooms.of(worker).padding = own + (others * own // tokens if tokens else 0)
+
+    async def _until_free(self, worker: Worker, budget: int) -> None:
+        room = self._rooms.of(worker)
+        try:
+            async with asyncio.timeout(self._patience):
+                while room.leaving and await self._resting(worker) + room.busy + room.leaving > budget:
+                    pending = self._leases.pending(worker)
+                    if pending is None:
+                        return
+                    await asyncio.shield(pending)
+                    await asyncio.sleep(0)  # those who wait for the same answer take note of it first
+        except TimeoutError:
+            return
+
+
+def _noted(ranking: asyncio.Task[list[Frontier]]) -> None:
+    """Whoever needed the ranking has its error; the next one tries again."""
+    if not ranking.cancelled():
+        ranking.exception()

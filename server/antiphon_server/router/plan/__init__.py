@@ -1,0 +1,1 @@
+"""Which path a turn takes, and what that is decided from."""

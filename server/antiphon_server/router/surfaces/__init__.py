@@ -1,0 +1,1 @@
+"""Endpoints besides turns, and stored responses."""

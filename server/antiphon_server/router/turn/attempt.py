@@ -1,0 +1,386 @@
+"""One attempt at a turn: take the frontier, place, plan, prefill, decode, record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from antiphon_server.protocol import Handle, seal_of
+from antiphon_server.router.errors import UnavailableError
+from antiphon_server.router.fleet.placement import Place
+from antiphon_server.router.fleet.workers import Worker
+from antiphon_server.router.keep.conversations import Visit
+from antiphon_server.router.legs import append_body, decode_body
+from antiphon_server.router.plan.extent import extent_of
+from antiphon_server.router.plan.forecast import Growth, forecast, growth, length
+from antiphon_server.router.plan.plan import Plan, plan
+from antiphon_server.router.plan.rates import Work
+from antiphon_server.router.plan.reasons import Path, Reason
+from antiphon_server.router.state import State
+from antiphon_server.router.store.frontier import Frontier
+from antiphon_server.router.store.packed import pack
+from antiphon_server.router.turn.decode import Begun, Decode
+from antiphon_server.router.turn.exchange import LegFailedError, RejectedError
+from antiphon_server.router.turn.prefill import Prefill, Prefilled
+from antiphon_server.router.turn.reply import Header, Reply
+from antiphon_server.router.turn.request import TurnRequest
+
+REUSE_HEADER = "x-antiphon-reuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A decided attempt. ``prefill``: None where the turn goes straight to decode. ``turn``: what is known of
+    the prompt's length, None on a first turn. ``burden``: seconds that an append is expected to take from
+    other streams. ``stays``: ``decode`` holds what the conversation has."""
+
+    plan: Plan
+    prefill: Worker | None
+    decode: Worker
+    turn: Growth | None
+    burden: float | None = None
+    stays: bool = False
+
+
+@dataclass(slots=True)
+class _Told:
+    """What is known of a turn when it has been served. ``tokens``: of its prompt, 0 if unknown. ``handle``:
+    what became of decode's."""
+
+    tokens: int
+    matched: int = 0
+    pulled: int = 0
+    ttft: float = 0.0
+    handle: str | None = "missing"
+
+
+class Attempt:
+    """Serves a turn once. Whatever it has taken is burned, recorded or released when it ends."""
+
+    def __init__(
+        self,
+        state: State,
+        prefill: Prefill,
+        decode: Decode,
+        request: TurnRequest,
+        visit: Visit,
+        reply: Reply,
+    ) -> None:
+        self._state = state
+        self._prefill = prefill
+        self._decode = decode
+        self._request = request
+        self._visit = visit
+        self._reply = reply
+        self._place = state.placement.of(visit.key)
+        self._frontier: Frontier | None = None
+
+    async def run(self, failed: Collection[str], *, again: bool) -> None:
+        """``failed``: names of engines that failed in this turn. ``again``: not the first attempt.
+
+        Raises:
+            LegFailedError: nothing has gone to the client.
+            RejectedError: the client's fault.
+            UnavailableError: no decode engine is up.
+        """
+        absent = await self._take(again)
+        try:
+            step = self._decide(failed, absent)
+            if step.prefill is None:
+                await self._straight(step)
+            else:
+                await self._through_prefill(step, step.prefill)
+        finally:
+            self._release_frontier()
+
+    async def _take(self, again: bool) -> Plan | None:
+        """Take the frontier. Returns the plan of a turn that cannot have one."""
+        request, visit, settings = self._request, self._visit, self._state.settings
+        if request.ask.alone is not None:
+            stored = request.ask.alone is Reason.STORED
+            return Plan(Path.APPEND if stored else Path.COLD, request.ask.alone)
+        if visit.key is None:
+            return Plan(Path.COLD, Reason.ANONYMOUS if settings.keeps else Reason.OFF)
+        if not settings.keeps:
+            return Plan(Path.COLD, Reason.OFF)
+        if again:  # a frontier that is there now is another turn's
+            return Plan(Path.COLD, Reason.FAILED)
+        self._frontier = await self._state.conversations.take(visit)
+        return None
+
+    def _decide(self, failed: Collection[str], given: Plan | None) -> Step:
+        state, frontier, visit = self._state, self._frontier, self._visit
+        forced = self._request.forced
+        preferred = frontier.worker if frontier is not None else self._place.decode
+        decode = forced.decode if forced is not None else self._holder_of_response()
+        if decode is None:
+            decode = state.placement.decode(visit.key, preferred, failed)
+        if decode is None:
+            decode = state.placement.decode(visit.key, preferred, ())
+        if decode is None:
+            raise UnavailableError("no decode engine is up: try again soon")
+        if self._request.ask.alone is not None:
+            assert given is not None
+            return Step(given, None, decode, None)
+        prefill = forced.prefill if forced is not None else self._place_prefill(decode, failed)
+        if given is not None:
+            chosen = given if prefill is not None else Plan(Path.COLD, Reason.UNHEALTHY)
+            return Step(chosen, prefill, decode, None)
+        rates, body = state.rates, self._request.ask.body
+        turn = growth(frontier, body, rates.per_byte) if frontier is not None else None
+        holder = state.workers.find(frontier.worker) if frontier is not None else None
+        now = state.clock()
+        expected = None
+        if turn is not None and prefill is not None:
+            budget = state.append_budget(decode.name)
+            expected = forecast(
+                turn,
+                rates,
+                prefill=prefill.name,
+                decode=decode.name,
+                same_prefill=self._place.prefill == prefill.name,
+                streams=decode.in_flight,
+                room=budget.room(now),
+                stays=holder is decode,
+            )
+        known = self._place != Place()
+        chosen = plan(
+            frontier,
+            absent=Reason.BUSY if visit.company else Reason.LOST if known else Reason.FIRST,
+            holder=holder.state if holder is not None else None,
+            prefill=prefill.state if prefill is not None else None,
+            decode=decode.state,
+            stays=holder is decode,
+            now=now,
+            margin=state.settings.lease_margin,
+            expected=expected,
+            paths=forced.paths if forced is not None else state.settings.allowed,
+        )
+        if chosen.declined is not None:
+            state.metrics.append_declined.labels(chosen.declined.value).inc()
+        if chosen.path is Path.APPEND:
+            return Step(chosen, None, decode, turn, expected.burden if expected is not None else None)
+        if chosen.path is Path.COLD:
+            self._release_frontier()
+        return Step(chosen, prefill, decode, turn, stays=holder is decode)
+
+    def _holder_of_response(self) -> Worker | None:
+        """The engine that has the response this turn builds on: no other can serve it. None if it is not
+        known."""
+        stored = self._state.responses.find(self._request.ask.previous)
+        holder = self._state.workers.find(stored.worker) if stored is not None else None
+        if holder is not None and not holder.healthy:
+            raise UnavailableError("the decode engine that has this response is not up: try again soon")
+        return holder
+
+    def _place_prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
+        choose = self._state.placement.prefill
+        found = choose(self._visit.key, decode, self._place.prefill, failed)
+        return found if found is not None else choose(self._visit.key, decode, self._place.prefill, ())
+
+    async def _straight(self, step: Step) -> None:
+        """Decode alone: it has the prompt's beginning, or no prefill engine can help."""
+        state, request = self._state, self._request
+        appends = step.plan.path is Path.APPEND
+        tokens = step.turn.total if step.turn is not None else 0
+        if appends and step.burden is not None:
+            self._charge(step.decode, step.burden)
+        rates, name, streams = state.rates, step.decode.name, step.decode.in_flight
+
+        def begun(leg: Begun) -> None:
+            own = rates.own(name, spell)
+            computing.close()
+            self._release_frontier()  # the blocks are this leg's own now
+            if hands_back and own is not None and leg.first is not None and leg.prompt is not None:
+                new = leg.prompt.tokens - leg.prompt.cached
+                work = Work(max(0, new), leg.prompt.tokens, streams=streams)
+                rates.saw_append(name, work, min(own, leg.seconds), waited=spell.waited)
+
+        hands_back = request.ask.alone in (None, Reason.STORED)
+        body = append_body(request.ask) if hands_back else decode_body(request.ask, None)
+        new = step.turn.new if step.turn is not None else 0
+        with ExitStack() as computing:
+            spell = computing.enter_context(rates.computing(name, new))
+            await self._decode_leg(step, body, None, begun, tokens)
+
+    async def _through_prefill(self, step: Step, worker: Worker) -> None:
+        self._state.placement.claim(worker, step.decode)
+        prefilled = await self._filled(step, worker)
+        if prefilled is None:
+            unhealthy = Step(Plan(Path.COLD, Reason.UNHEALTHY), None, step.decode, step.turn)
+            await self._straight(unhealthy)
+            return
+        state = self._state
+        if prefilled.filled is not None:
+            state.handles.look(prefilled.filled.remote_host, worker, (step.decode,))
+        alone, streams = False, 0
+        held = step.turn.held if step.turn is not None and step.stays else 0
+
+        def begun(leg: Begun) -> None:
+            state.placement.pairs.succeeded(worker, step.decode)
+            if alone and leg.first is not None and prefilled.tokens:
+                pulled = max(0, prefilled.tokens - held)
+                work = Work(0, prefilled.tokens, pulled=pulled, streams=streams)
+                state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
+
+        body = decode_body(self._request.ask, prefilled.filled)
+        alone, streams = not state.rates.ahead(step.decode.name), step.decode.in_flight
+        filled_step = Step(prefilled.plan, worker, step.decode, step.turn)
+        try:
+            await self._decode_leg(filled_step, body, prefilled, begun, prefilled.tokens)
+        except (LegFailedError, RejectedError) as error:
+            if isinstance(error, RejectedError) or error.over:
+                self._prefill.give_up(prefilled)
+            if isinstance(error, LegFailedError) and error.may_be_transfer and prefilled.filled is not None:
+                state.placement.pairs.failed(worker, step.decode, state.clock())
+            raise
+
+    async def _filled(self, step: Step, worker: Worker) -> Prefilled | None:
+        """Run the prefill leg; None when it failed and no other prefill engine is up."""
+        state, frontier, request = self._state, self._frontier, self._request
+        try:
+            if step.plan.path is Path.REUSE and frontier is not None:
+                self._visit.phase = "pull"
+                self._frontier = None  # burned
+                new = step.turn.new if step.turn is not None else 0
+                prefilled = await self._prefill.reuse(request, worker, step.plan, frontier, new)
+            else:
+                self._visit.phase = "prefill"
+                new = self._computed_cold(step.turn, worker)
+                prefilled = await self._prefill.cold(request, worker, step.plan, new)
+        except LegFailedError as failure:
+            if any(other.healthy for other in state.workers.prefill):
+                raise
+            request.log("prefill.all_down", cause=str(failure.cause))
+            return None
+        self._note_local(step.turn, worker, prefilled)
+        return prefilled
+
+    def _computed_cold(self, turn: Growth | None, worker: Worker) -> int:
+        """Tokens that a cold prefill leg is expected to compute."""
+        rates = self._state.rates
+        if turn is None:
+            share = rates.local_share(worker.name, same=None)
+            return round(length(self._request.ask.body, rates.per_byte) * (1.0 - share))
+        share = rates.local_share(worker.name, same=self._place.prefill == worker.name)
+        return turn.total - round(turn.held * share)
+
+    def _note_local(self, turn: Growth | None, worker: Worker, prefilled: Prefilled) -> None:
+        local = max(0, prefilled.matched - prefilled.pulled)
+        if turn is None and prefilled.tokens:
+            self._state.rates.saw_local(worker.name, local / prefilled.tokens, same=None)
+        elif turn is not None and turn.held:
+            same = self._place.prefill == worker.name
+            self._state.rates.saw_local(worker.name, min(1.0, local / turn.held), same=same)
+
+    def _charge(self, decode: Worker, burden: float) -> None:
+        """Take what an append costs others from the engine's budget. One that has the engine for itself costs
+        only those who come meanwhile, so it leaves no debt."""
+        budget, now = self._state.append_budget(decode.name), self._state.clock()
+        budget.spend(burden if decode.in_flight else min(burden, budget.room(now)), now)
+
+    async def _decode_leg(
+        self,
+        step: Step,
+        body: bytes,
+        prefilled: Prefilled | None,
+        on_begun: Callable[[Begun], None],
+        tokens: int,
+    ) -> None:
+        state, visit, request = self._state, self._visit, self._request
+        expected = tokens + state.conversations.answers.most(request.ask.answer_limit)
+        try:
+            await state.conversations.make_room(visit, step.decode, expected)
+        except asyncio.CancelledError:
+            if prefilled is not None:
+                self._prefill.give_up(prefilled)
+            raise
+        visit.phase = "decode"
+        epoch = step.decode.epoch
+        told = _Told(tokens)
+        if prefilled is not None:
+            told.matched, told.pulled = prefilled.matched, prefilled.pulled
+
+        def head(leg: Begun) -> list[Header]:
+            on_begun(leg)
+            state.responses.keep(request.ask, request.identity, step.decode.name)
+            if prefilled is None:
+                told.matched = leg.prompt.cached if leg.prompt is not None else 0
+                told.tokens = leg.prompt.tokens if leg.prompt is not None else 0
+            self._reply.on_first_byte(first_byte)
+            return [
+                (REUSE_HEADER, f"path={step.plan.path}; matched={told.matched}; reason={step.plan.reason}"),
+                ("x-request-id", request.id),
+            ]
+
+        def first_byte() -> None:
+            visit.phase = "stream"
+            told.ttft = state.clock() - request.started
+            if request.forced is None:
+                state.metrics.turn(step.plan, told.matched, told.pulled, told.ttft)
+
+        async def record(handle: Handle) -> None:
+            kept = await self._record(step, epoch, told.tokens, handle)
+            told.handle = "captured" if kept else None
+
+        handed_over = prefilled is not None and prefilled.filled is not None
+        await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
+        if told.handle is not None and (handed_over or step.plan.path is Path.APPEND):
+            state.metrics.handles.labels(told.handle).inc()
+        if state.settings.turn_log and request.forced is None:
+            request.served(
+                path=step.plan.path,
+                reason=step.plan.reason,
+                declined=step.plan.declined,
+                tokens=told.tokens,
+                matched=told.matched,
+                pulled=told.pulled,
+                ttft=round(told.ttft, 6),
+                seconds=round(state.clock() - request.started, 6),
+                prefill=prefilled.worker.name if prefilled is not None else None,
+                decode=step.decode.name,
+            )
+
+    async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> bool:
+        """Keep the KV if it is to be kept. False: the handle lacks what that takes."""
+        state, visit, decode = self._state, self._visit, step.decode
+        lease = handle.get("remote_request_id")
+        seal = seal_of(handle)
+        usable = state.handles.usable(lease, seal, decode)
+        if not isinstance(lease, str):
+            return usable
+        state.handles.look(handle.get("remote_host"), decode, state.workers.prefill)
+        reusable = decode.reuse and any(w.reuse for w in state.workers.prefill)
+        gone = state.workers.find(decode.name) is not decode  # it left the fleet meanwhile
+        over = gone or visit.closed or self._request.identity.final
+        keep = state.settings.keeps and reusable and not over
+        if not keep or visit.key is None or seal is None or epoch is None or epoch != decode.epoch:
+            state.leases.release(decode, lease)
+            return usable
+        now = state.clock()
+        frontier = Frontier(
+            visit.key,
+            pack(handle),
+            lease,
+            decode.name,
+            epoch,
+            seal.tokens,
+            deadline=now + state.leases.granted(decode),
+            idle_since=now,
+            prompt_tokens=prompt_tokens,
+            extent=extent_of(self._request.ask.body),
+            began=self._request.started,
+        )
+        if frontier.extent is not None:
+            state.rates.saw_prompt(prompt_tokens, frontier.extent.size)
+        await state.conversations.record(visit, frontier)
+        prefill = step.prefill.name if step.prefill is not None else self._place.prefill
+        state.placement.remember(visit.key, Place(prefill, decode.name))
+        return usable
+
+    def _release_frontier(self) -> None:
+        frontier, self._frontier = self._frontier, None
+        if frontier is not None:
+            self._state.leases.release_frontier(frontier)

@@ -1,0 +1,218 @@
+"""The decode leg of a turn: its reply on the way to the client, and its handle on the way to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from antiphon_server.protocol import PROMPT_HEADER, Handle, Prompt, read_prompt
+from antiphon_server.router.errors import EngineFailedError
+from antiphon_server.router.fleet.workers import Worker
+from antiphon_server.router.legs import begun, failure, strip
+from antiphon_server.router.state import State
+from antiphon_server.router.turn.exchange import Answer, Exchange, InFlight, LegFailedError, RejectedError
+from antiphon_server.router.turn.relay import Relay
+from antiphon_server.router.turn.reply import Header, Reply
+from antiphon_server.router.turn.request import TurnRequest
+from antiphon_server.router.upstream.connection import UpstreamError
+from antiphon_server.router.upstream.upstream import Response
+
+Record = Callable[[Handle], Awaitable[None]]
+Head = Callable[["Begun"], list[Header]]
+"""Called once when decode has begun to answer; gives the headers for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A leg that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply.
+    ``prompt``: what decode said of the prompt. ``seconds``: from the leg's start to here."""
+
+    response: Response
+    first: bytes | None
+    prompt: Prompt | None
+    seconds: float
+
+    @property
+    def content_type(self) -> str:
+        return (self.response.header(b"content-type") or b"application/json").decode("latin-1")
+
+
+class Decode:
+    """Runs decode legs."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._exchange = Exchange(state)
+
+    async def run(
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        body: bytes,
+        reply: Reply,
+        head: Head,
+        record: Record,
+        *,
+        handed_over: bool,
+    ) -> None:
+        """Decode, relay, and ``record`` the handle before the client sees the end. ``handed_over``: the body
+        carries prefill's handle.
+
+        Raises:
+            LegFailedError: nothing has gone to the client, so the turn may be tried again from prefill on.
+            RejectedError: the client's fault.
+        """
+        with InFlight(worker):
+            begun = await self._begin_shielded(request, worker, body, handed_over)
+            try:
+                headers = head(begun)
+                if begun.first is None:
+                    await self._whole(request, worker, begun, reply, headers, record)
+                else:
+                    await self._stream(request, worker, begun, begun.first, reply, headers, record)
+            finally:
+                begun.response.close()
+
+    async def _begin_shielded(
+        self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool
+    ) -> Begun:
+        if not handed_over:
+            return await self._begin(request, worker, body, repeat=True)
+        # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
+        # abort.
+        beginning = asyncio.create_task(self._begin(request, worker, body, repeat=False))
+        try:
+            await asyncio.wait({beginning})
+        except asyncio.CancelledError:
+            self._state.in_background(self._leave_when_begun(beginning, worker))
+            raise
+        return beginning.result()
+
+    async def _begin(self, request: TurnRequest, worker: Worker, body: bytes, *, repeat: bool) -> Begun:
+        started = self._state.clock()
+        response = await self._exchange.open(
+            worker,
+            request,
+            body,
+            request_id=request.leg_id("d"),
+            first=self._state.settings.decode_timeout,
+            repeat=repeat,
+        )
+        said = response.header(PROMPT_HEADER.lower().encode())
+        prompt = read_prompt(said.decode("latin-1") if said is not None else None)
+        surface = request.ask.surface
+        if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
+            return Begun(response, None, prompt, self._state.clock() - started)
+        try:
+            first = b""
+            # What only says that the request was taken is held back, so that it may still go elsewhere.
+            while not begun(surface, first):
+                chunk = await response.chunk()
+                if chunk is None:
+                    break
+                first += chunk
+        except UpstreamError as error:
+            raise self._exchange.failed(worker, error) from error
+        except BaseException:
+            response.close()
+            raise
+        fault = failure(surface, first)
+        if not first:
+            worker.failed(self._state.clock())
+            empty = EngineFailedError("the decode engine sent an empty stream")
+            raise LegFailedError(empty, worker, over=True)
+        if fault is not None:
+            response.close()
+            worker.failed(self._state.clock())
+            answer = Answer(fault.status, "application/json", fault.payload)
+            raise LegFailedError(answer, worker, over=True)
+        worker.succeeded(self._state.clock())
+        return Begun(response, first, prompt, self._state.clock() - started)
+
+    async def _whole(
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        begun: Begun,
+        reply: Reply,
+        headers: list[Header],
+        record: Record,
+    ) -> None:
+        data = await self._exchange.read(worker, begun.response)
+        body, handle = strip(data, request.ask.token_ids)
+        if handle is not None:
+            await record(handle)
+        await reply.whole(200, [*headers, ("content-type", begun.content_type)], body)
+
+    async def _stream(
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        begun: Begun,
+        first: bytes,
+        reply: Reply,
+        headers: list[Header],
+        record: Record,
+    ) -> None:
+        relay = Relay(request.ask.token_ids, request.ask.surface)
+        await reply.start(
+            200,
+            [
+                *headers,
+                ("content-type", begun.content_type),
+                ("cache-control", "no-cache"),
+                ("x-accel-buffering", "no"),
+            ],
+        )
+        recorded = False
+        chunk: bytes | None = first
+        try:
+            while chunk is not None:
+                data = relay.feed(chunk)
+                if relay.handle is not None and not recorded:
+                    recorded = True
+                    await record(relay.handle)
+                if data:
+                    await reply.write(data)
+                chunk = await begun.response.chunk()
+        except asyncio.CancelledError:
+            if not recorded:
+                self._leave(begun.response, worker, relay)
+            raise
+        except UpstreamError as error:
+            broken = self._exchange.broken(worker, error)
+            if not relay.done:
+                request.log("decode.broke_off", worker=worker.url, cause=str(error))
+                await reply.write(relay.broken(broken), last=True)
+                return
+        await reply.write(relay.finish(), last=True)
+
+    async def _leave_when_begun(self, beginning: asyncio.Task[Begun], worker: Worker) -> None:
+        """The client left before the first byte. A stream tells with it that the pull is over; a whole reply
+        comes too late to tell, so that time must do."""
+        with InFlight(worker):
+            await asyncio.wait({beginning}, timeout=self._state.settings.pull_grace)
+            if not beginning.done():
+                beginning.cancel()
+            try:
+                begun = await beginning
+                if begun.first is None:
+                    _, handle = strip(await self._exchange.read(worker, begun.response), True)
+                    self._release(worker, handle)
+                    return
+            except (LegFailedError, RejectedError, asyncio.CancelledError):
+                return
+            relay = Relay(token_ids=True)
+            relay.feed(begun.first)
+            self._leave(begun.response, worker, relay)
+
+    def _leave(self, response: Response, worker: Worker, relay: Relay) -> None:
+        """Cancel decode. Should it have finished already, its handle has come and nobody will use it."""
+        relay.feed(response.buffered())
+        self._release(worker, relay.handle)
+        response.close()
+
+    def _release(self, worker: Worker, handle: Handle | None) -> None:
+        lease = handle.get("remote_request_id") if handle is not None else None
+        self._state.leases.release(worker, lease if isinstance(lease, str) else None)
