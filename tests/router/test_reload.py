@@ -203,6 +203,19 @@ async def test_retention_counts_at_once(rig: Any, tmp_path: Path, opening: Any) 
     assert await rig.state.store.held() == []
 
 
+async def test_fewer_responses_are_remembered_at_once(rig: Any, tmp_path: Path) -> None:
+    async def respond() -> None:
+        body = {"model": "simulated", "input": "Name the first letters.", "max_output_tokens": 4}
+        assert (await rig.client.post("/v1/responses", json=body)).status_code == 200
+
+    for _ in range(3):
+        await respond()
+    assert len(rig.state.responses) == 3
+    assert (await File(rig, tmp_path).reload(responses=1)).changed == ("responses",)
+    await respond()
+    assert len(rig.state.responses) == 1
+
+
 async def test_flag_still_wins(rig: Any, tmp_path: Path) -> None:
     reloaded = await File(rig, tmp_path, {"keep": "480"}).reload(keep=100, lease_ttl=50)
     assert reloaded.changed == ("lease_ttl",)

@@ -194,7 +194,10 @@ class State:
         self.eviction.retune(
             retention, conversations=settings.conversations, per_tenant=settings.tenant_conversations
         )
-        self.pressure.retune(high=settings.pressure_high, low=settings.pressure_low)
+        self.pressure.retune(
+            timeout=settings.probe_timeout, high=settings.pressure_high, low=settings.pressure_low
+        )
+        self.responses.retune(settings.responses)
         for budget in self._budgets.values():
             budget.slowdown, budget.stall = settings.append_slowdown, settings.append_stall
 

@@ -82,8 +82,9 @@ class PressureWatch:
         self._silent: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def retune(self, *, high: float, low: float) -> None:
+    def retune(self, *, timeout: float, high: float, low: float) -> None:
         """Go by other limits from the next look on."""
+        self._timeouts = Timeouts(timeout, timeout, timeout)
         self._high = high
         self._low = low
 

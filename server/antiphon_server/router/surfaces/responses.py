@@ -45,6 +45,10 @@ class Responses:
     def __len__(self) -> int:
         return len(self._stored)
 
+    def retune(self, limit: int) -> None:
+        """Remember so many from the next one on."""
+        self._limit = limit
+
     def admit(self, ask: Ask, identity: Identity) -> tuple[Ask, Identity]:
         """Before a turn of the responses surface is planned: its response gets an id, and without an id of
         its own it belongs to the conversation of the response that it follows. Other surfaces' turns stay as
