@@ -135,6 +135,8 @@ async def test_calibration_measures_every_path_and_leaves_nothing(
     await asyncio.gather(running, return_exceptions=True)
     await settled(lambda: not any(engine.pinned for engine in [*rig.prefill, *rig.decode]))
     assert rig.count("antiphon_turns_total", path="cold", reason="first") == 0
+    for event in ("captured", "burned"):
+        assert rig.count("antiphon_handles_total", event=event) == 0
     answer = await rig.ask(opening, conversation="c")
     assert answer.reason == "first"
 

@@ -158,7 +158,7 @@ class Attempt:
             expected=expected,
             paths=forced.paths if forced is not None else state.settings.allowed,
         )
-        if chosen.declined is not None:
+        if chosen.declined is not None and forced is None:
             state.metrics.append_declined.labels(chosen.declined.value).inc()
         if chosen.path is Path.APPEND:
             return Step(chosen, None, decode, turn, expected.burden if expected is not None else None)
@@ -327,7 +327,8 @@ class Attempt:
 
         handed_over = prefilled is not None and prefilled.filled is not None
         await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
-        if told.handle is not None and (handed_over or step.plan.path is Path.APPEND):
+        expected_one = handed_over or step.plan.path is Path.APPEND
+        if told.handle is not None and expected_one and request.forced is None:
             state.metrics.handles.labels(told.handle).inc()
         if state.settings.turn_log and request.forced is None:
             request.served(

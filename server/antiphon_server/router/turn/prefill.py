@@ -73,7 +73,8 @@ class Prefill:
         """
         limit = self._state.settings.prefill_timeout
         body = prefill_body(request.ask, frontier.params())
-        self._state.metrics.handles.labels("burned").inc()
+        if request.forced is None:
+            self._state.metrics.handles.labels("burned").inc()
         leg = asyncio.create_task(self._leg(request, worker, body, first=2 * limit, repeat=False))
         with self._state.rates.computing(worker.name, expected_new) as spell:
             try:
