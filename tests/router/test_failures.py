@@ -379,3 +379,31 @@ async def test_what_was_taken_from_an_engine_that_has_not_told_yet_what_it_is_is
     rig.state.workers.decode[0].engine.info = None  # as on a router that has just come up beside another
     rig.state.leases.release_frontier(frontier)
     await settled(lambda: not rig.decode[0].pinned)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("broken", ["take", "record", "close", "tokens"])
+async def test_store_that_breaks_costs_no_turn(
+    start: Any,
+    settled: Any,
+    opening: list[Message],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: str,
+    stream: bool,
+) -> None:
+    rig = await start(router={"paths": ["reuse"]})
+    first = await rig.ask(opening, conversation="c")
+
+    async def fails(*args: Any) -> Any:
+        raise RuntimeError("the store is broken")
+
+    monkeypatch.setattr(rig.state.store, broken, fails)
+    final = {"x-session-final": "true"} if broken == "close" else {}
+    history = [*opening, first.message, FOLLOW]
+    await rig.ask(history, conversation="c", stream=stream, headers=final)
+    monkeypatch.undo()
+    assert "turn.crashed" not in caplog.text
+    await rig.client.delete("/v1/conversations/c")
+    if broken != "take":  # nobody knows what it handed out
+        await settled(lambda: rig.decode[0].pinned_blocks == rig.prefill[0].pinned_blocks == 0)

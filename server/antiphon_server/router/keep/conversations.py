@@ -96,10 +96,18 @@ class Conversations:
 
     async def take(self, visit: Visit) -> Frontier | None:
         """The conversation's frontier, for this turn alone. Its KV stays pinned until prefill has read it or
-        it is released."""
+        it is released. Never fails; what comes when the turn is cancelled already is released."""
         if visit.key is None:
             return None
-        frontier = await self._store.take(visit.key)
+        taking = self._book(self._store.take(visit.key))
+        try:
+            frontier = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._give_back)
+            raise
+        except Exception:
+            log.exception("conversations.not_taken")
+            return None
         if frontier is None:
             return None
         self._eviction.dropped([frontier])
@@ -123,12 +131,12 @@ class Conversations:
             log.exception("conversations.no_room", extra={"worker": worker.name, "tokens": tokens})
 
     async def record(self, visit: Visit, frontier: Frontier) -> None:
-        """The turn's KV becomes the conversation's frontier; what it displaces is released. Comes to its end
-        even when the turn is cancelled."""
+        """The turn's KV becomes the conversation's frontier; what it displaces is released. Never fails, and
+        comes to its end even when the turn is cancelled."""
         visit._recording = True
         if frontier.prompt_tokens and frontier.key.tenant != CALIBRATION:
             self.answers.add(frontier.tokens - frontier.prompt_tokens)
-        await self._to_the_end(self._record(visit, frontier))
+        await self._to_the_end(self._recorded(visit, frontier))
 
     async def close(self, tenant: str, conversation: str) -> bool:
         """End a conversation of any model and salt: release its KV now. False if it is unknown. Comes to its
@@ -160,6 +168,12 @@ class Conversations:
                 for frontier in frontiers
             ],
         }
+
+    async def _recorded(self, visit: Visit, frontier: Frontier) -> None:
+        try:
+            await self._record(visit, frontier)
+        except Exception:
+            log.exception("conversations.not_recorded", extra={"worker": frontier.worker})
 
     async def _record(self, visit: Visit, frontier: Frontier) -> None:
         try:
@@ -219,8 +233,19 @@ class Conversations:
         self._rooms.linger(visit)
         pending.add_done_callback(lambda _: self._rooms.lingered(visit))
 
+    def _give_back(self, taking: asyncio.Task[Frontier | None]) -> None:
+        if taking.cancelled() or taking.exception() is not None:
+            return
+        frontier = taking.result()
+        if frontier is not None:
+            self._eviction.dropped([frontier])
+            self._leases.release_frontier(frontier)
+
     async def _to_the_end(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return await asyncio.shield(self._book(work))
+
+    def _book(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.create_task(work)
         self._bookkeeping.add(task)
         task.add_done_callback(self._bookkeeping.discard)
-        return await asyncio.shield(task)
+        return task

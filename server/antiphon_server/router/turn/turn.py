@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 import tenacity
 
 from antiphon_server.router.errors import BadRequestError, RouterError
-from antiphon_server.router.gate.identity import identify
+from antiphon_server.router.gate.identity import Key, identify
 from antiphon_server.router.gate.tenants import Tenant
 from antiphon_server.router.keep.conversations import Visit
 from antiphon_server.router.legs import FORMS, MalformedBodyError, Surface, read_ask, salted
@@ -20,6 +21,8 @@ from antiphon_server.router.turn.exchange import Answer, LegFailedError, Rejecte
 from antiphon_server.router.turn.prefill import Prefill
 from antiphon_server.router.turn.reply import Header, Reply
 from antiphon_server.router.turn.request import Forced, TurnRequest
+
+log = logging.getLogger(__name__)
 
 PATHS: dict[Surface, str] = {form.surface: form.path for form in FORMS.values()}
 
@@ -75,7 +78,14 @@ class Turns:
                 raise
             finally:
                 if identity.final and identity.key is not None:
-                    await state.conversations.close(identity.tenant, identity.key.conversation)
+                    await self._end(identity.key)
+
+    async def _end(self, key: Key) -> None:
+        """The client said that this turn is its last. The answer is there, whatever becomes of the rest."""
+        try:
+            await self._state.conversations.close(key.tenant, key.conversation)
+        except Exception:
+            log.exception("conversations.not_closed")
 
     async def _until_served(self, request: TurnRequest, visit: Visit, reply: Reply) -> None:
         """Attempt, and again where a leg failed before anything went to the client: never with an engine that
