@@ -240,14 +240,15 @@ class DegradingStore:
         look and the switch nothing else runs."""
         moved = 0
         while held := await self._local.held():
-            for frontier in await self._local.remove(held[:1]):
-                try:
-                    self._drop(await self._shared.record(frontier))
-                except StoreError as error:
-                    if error.unsent:
-                        await self._local.record(frontier)
-                    raise
-                moved += 1
+            for resting in held:
+                for frontier in await self._local.remove([resting]):  # none if a turn has it by now
+                    try:
+                        self._drop(await self._shared.record(frontier))
+                    except StoreError as error:
+                        if error.unsent:
+                            await self._local.record(frontier)
+                        raise
+                    moved += 1
         self._degraded = False
         self._gauge.set(0)
         return moved
