@@ -54,6 +54,10 @@ class Call:
     def gone(self) -> bool:
         return self._left.is_set()
 
+    @property
+    def reads(self) -> bool:
+        return self._reads.is_set()
+
     def leave(self) -> None:
         """Close the connection."""
         self._left.set()

@@ -294,6 +294,7 @@ class Machine(RuleBasedStateMachine):
         running = self._running()
         if running:
             running[index % len(running)].call.read(reads)
+            self._trouble()  # what is not read holds its engine's KV, which others may have to wait for
             self._let(pause)
 
     @precondition(lambda self: not self.config["calm"])
@@ -585,6 +586,7 @@ class Machine(RuleBasedStateMachine):
             fleet.cluster.failing > 0
             or len(fleet.up) < len(fleet.engines)
             or any(len(engine.faults) for engine in fleet.engines)
+            or not all(turn.call.reads for turn in self.turns)
             or any(not w.serving or w.engine.breaker.tripped for r in fleet.routers for w in r.state.workers)
             or any(len([*r.state.workers]) < len(fleet.engines) for r in fleet.routers)
             or fleet.loop.time() - self.last_trouble < AFTERMATH
