@@ -158,6 +158,18 @@ async def test_engines_named_by_flags_are_not_discoverys(tmp_path: Path, settled
         await settled(lambda: it.fleet() == {"127.0.0.9:1": False})
 
 
+async def test_engine_named_by_flags_stays_though_its_pod_is_no_longer_listed(
+    tmp_path: Path, settled: Any
+) -> None:
+    async with scene(tmp_path, decode=["http://127.0.0.2:1"]) as it:
+        it.api.put(slice_of({"127.0.0.2": READY, "127.0.0.3": READY}))
+        await settled(lambda: len(it.fleet()) == 2 and it.api.watching == 2)
+        it.api.put(slice_of({"127.0.0.2": {"ready": False}, "127.0.0.4": READY}))
+        await settled(lambda: it.fleet() == {"127.0.0.2:1": False, "127.0.0.4:1": False})
+        it.api.delete("d")
+        await settled(lambda: it.fleet() == {"127.0.0.2:1": False})
+
+
 async def test_engine_that_an_administrator_drained_stays_so(tmp_path: Path, settled: Any) -> None:
     async with scene(tmp_path) as it:
         it.api.put(slice_of({"127.0.0.2": READY}))

@@ -142,6 +142,7 @@ class Discovery:
         self._pause = pause
         self._longest = longest
         self._wait = tenacity.wait_random_exponential(multiplier=pause, max=longest)
+        self._found: set[tuple[Role, str]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._client: httpx.AsyncClient | None = None
 
@@ -185,10 +186,15 @@ class Discovery:
             await asyncio.sleep(self._wait(_Attempt(failures)))  # type: ignore[arg-type]
 
     async def _apply(self, role: Role, change: Change) -> None:
+        named = role, change.url
+        if change.do != "add" and named not in self._found:
+            return  # it was there before us
         try:
             if change.do == "add":
                 await self._workers.add(role, change.url)
+                self._found.add(named)
             elif change.do == "remove":
+                self._found.discard(named)
                 await self._workers.remove(role, change.url)
             elif change.do == "drain":
                 self._workers.drain(role, change.url)
