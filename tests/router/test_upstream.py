@@ -231,7 +231,9 @@ async def test_cancelled_request_drops_its_connection() -> None:
             await gone.wait()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "nccl://host:1"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://x", "http://", "nccl://host:1", "http://me:hush@host:1"]
+)
 def test_engine_url_is_checked(url: str) -> None:
     with pytest.raises(ValueError, match="engine URL"):
         Origin.parse(url)

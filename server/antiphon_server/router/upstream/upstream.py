@@ -46,16 +46,21 @@ class Origin:
         """Split ``http(s)://host[:port][/path]``.
 
         Raises:
-            ValueError: another scheme, or no host.
+            ValueError: another scheme, no host, or a user or password, which would be in logs and metrics.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(
                 f"engine URL {url!r} is not http(s)://host[:port]: give the address the engine serves on"
             )
+        if "@" in parts.netloc:
+            raise ValueError(
+                f"engine URL of {parts.hostname!r} names a user or password, which is never sent: leave it "
+                "out, and give the engines' key as engine_key"
+            )
         tls = parts.scheme == "https"
         port = parts.port or (443 if tls else 80)
-        return cls(parts.hostname, port, tls, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"))
+        return cls(parts.hostname, port, tls, parts.netloc, parts.path.rstrip("/"))
 
 
 class Response:
