@@ -24,7 +24,7 @@ from antiphon_server.router.keep.conversations import CALIBRATION, Conversations
 from antiphon_server.router.keep.eviction import Eviction
 from antiphon_server.router.keep.leases import Leases
 from antiphon_server.router.keep.releases import LeaseCalls
-from antiphon_server.router.keep.retention import Retention
+from antiphon_server.router.keep.retention import Cause, Retention
 from antiphon_server.router.keep.returns import Returns
 from antiphon_server.router.keep.room import Rooms
 from antiphon_server.router.metrics import Metrics
@@ -454,6 +454,15 @@ async def test_tenant_beyond_its_count_loses_its_own_only() -> None:
         await keep.turn(f"c{n}", 16)
     assert await keep.kept() == ["c3", "c4", "c5", "theirs"]
     assert keep.evicted("tenant") == 3
+
+
+async def test_nothing_is_ranked_of_an_engine_that_left() -> None:
+    keep = Keep()
+    await keep.turn("c", 160)
+    await keep.eviction.relieve(keep.worker, 0, Cause.VALUE)
+    assert keep.eviction._rankings
+    keep.eviction.forget(keep.worker)
+    assert not keep.eviction._rankings
 
 
 async def test_count_evicts_the_least_valuable() -> None:

@@ -263,6 +263,7 @@ class State:
         held = [f for f in await self.store.held() if f.worker == worker.name]
         for frontier in await self.store.remove(held):
             self.leases.release(worker, frontier.lease)
+        self.eviction.forget(worker)
 
 
 def _timeouts(settings: RouterSettings) -> Timeouts:

@@ -149,6 +149,11 @@ class Eviction:
             self._by_tenant[frontier.key.tenant] -= 1
             self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
 
+    def forget(self, worker: Worker) -> None:
+        """It left the fleet: what was ranked there need not stay in memory."""
+        self._rankings.pop(worker.name, None)
+        self._ranking.pop(worker.name, None)
+
     async def measure(self, workers: Iterable[Worker], metrics: Metrics) -> None:
         """Set the gauges of decode engines; those that left vanish."""
         tokens = [(worker, await self._store.tokens(worker.name)) for worker in workers]
