@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from errno import ECONNREFUSED
 from typing import Any
 
 Address = tuple[str, int]
@@ -159,7 +160,7 @@ class MemoryNetwork:
         """
         listener = self._listeners.get(address)
         if listener is None:
-            raise ConnectionRefusedError(f"nobody listens on {address[0]}:{address[1]}")
+            raise ConnectionRefusedError(ECONNREFUSED, f"Connect call failed {address[0]}:{address[1]}")
         client, server = ("10.0.0.1", 40000), address
         near = MemoryTransport(loop, self, {"sockname": client, "peername": server})
         far = MemoryTransport(loop, self, {"sockname": server, "peername": client})

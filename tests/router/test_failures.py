@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import Any
 
@@ -407,3 +408,24 @@ async def test_store_that_breaks_costs_no_turn(
     await rig.client.delete("/v1/conversations/c")
     if broken != "take":  # nobody knows what it handed out
         await settled(lambda: rig.decode[0].pinned_blocks == rig.prefill[0].pinned_blocks == 0)
+
+
+async def test_handle_that_cannot_be_read_costs_no_turn(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    history = await second_turn(rig, opening)
+    (frontier,) = await rig.state.store.held()
+    await rig.state.store.record(dataclasses.replace(frontier, handle=b"\x00 of another version"))
+    answer = await rig.ask(history, conversation="c")
+    assert (answer.path, answer.reason) == ("cold", "foreign")
+    await settled(lambda: len(rig.decode[0].pinned) == 1)
+
+
+async def test_client_is_not_told_where_engines_are(start: Any, opening: list[Message]) -> None:
+    rig = await start(router={"attempts": 1})
+    await rig.kill(rig.decode[0])
+    refused = await rig.ask(opening, check=False)
+    assert refused.status == 502
+    assert b"refused" in refused.raw
+    assert b"127.0.0.1" not in refused.raw

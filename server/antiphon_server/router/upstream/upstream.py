@@ -8,6 +8,9 @@ our own because a turn is two legs, and general clients cost more than all the r
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import ssl
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -223,7 +226,7 @@ class Upstream:
             raise UnsentError(f"{origin.authority}: no connection within {limit:g} s") from None
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
-            raise UnsentError(f"{origin.authority}: {error}", refused=refused) from error
+            raise UnsentError(f"{origin.authority}: {_cause(error)}", refused=refused) from error
         return connection
 
     def _reusable(self, origin: Origin, now: float) -> Connection | None:
@@ -244,3 +247,12 @@ class Upstream:
         queue.append((now, connection))
         while queue and now - queue[0][0] >= self._keep_alive:
             queue.popleft()[1].close()
+
+
+def _cause(error: OSError) -> str:
+    """Why there is no connection, without the address that the system's own words name: clients read it."""
+    if isinstance(error, socket.gaierror):
+        return "its name is not known"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS fails ({error.reason})"
+    return os.strerror(error.errno) if error.errno else type(error).__name__
