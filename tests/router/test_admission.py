@@ -401,3 +401,21 @@ async def test_draining_refuses_new_turns_and_finishes_those_in_flight(
     ready = await rig.client.get("/ready")
     assert (ready.status_code, ready.json()["status"]) == (503, "draining")
     assert (await first).status == 200
+
+
+async def test_what_engines_compute_besides_turns_is_admitted_too(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(decode={"decode_rate": 20.0}, router={"max_turns": 1, "queue": 0})
+    body = {"model": "simulated", "messages": opening, "max_tokens": 200}
+    turn = asyncio.create_task(rig.client.post("/v1/chat/completions", json=body))
+    await settled(lambda: rig.decode[0].running)
+    refused = await rig.client.post("/tokenize", json={"model": "simulated", "prompt": "a"})
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert (await rig.client.get("/v1/models")).status_code == 200
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    await settled(lambda: rig.state.admission.in_flight == 0)
+    served = await rig.client.post("/tokenize", json={"model": "simulated", "prompt": "a"})
+    assert served.status_code == 200

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from antiphon_server.router.turn.exchange import Exchange
+
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "And the next ones?"}
 
@@ -130,3 +132,23 @@ async def test_client_that_leaves_between_the_legs_leaves_nothing_on_prefill(
     await leave(task)
     await settled(lambda: clean(rig))
     assert not rig.legs(rig.decode[0])
+
+
+async def test_whole_reply_that_is_on_its_way_is_read_for_its_handle(
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await start()
+    comes, read = asyncio.Event(), Exchange.read
+
+    async def late(self: Exchange, worker: Any, response: Any) -> bytes:
+        if worker.role == "decode":
+            await comes.wait()
+        return await read(self, worker, response)
+
+    monkeypatch.setattr(Exchange, "read", late)
+    task = sending(rig, opening, conversation_id="c")
+    await settled(lambda: rig.decode[0].pinned)
+    await leave(task)
+    await settled(lambda: rig.count("antiphon_clients_gone_total", phase="decode") == 1)
+    comes.set()
+    await settled(lambda: clean(rig))

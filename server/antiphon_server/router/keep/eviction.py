@@ -19,6 +19,9 @@ _FEW = 256
 """Conversations that are ranked anew each time, and in one go. A ranking of more serves for a while, and is
 renewed beside the turns: ten thousand take some 40 ms."""
 _RANKING_LIFE = 2.0
+_PAUSE = 20.0
+"""A ranking serves for at least so many times as long as it took: it looks at all that is kept, on any
+engine, and must not become a router's main business."""
 _SLACK = 100
 """Of a bound on counts, one in so many goes beyond what must, so that the next one need not look again."""
 _ROUNDS = 16
@@ -26,11 +29,12 @@ _ROUNDS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """``order``: least valuable first; who is given up leaves it."""
+    """``order``: least valuable first; who is given up leaves it. ``took``: seconds."""
 
     made: float
     epoch: str | None
     order: list[Frontier]
+    took: float = 0.0
 
 
 class Eviction:
@@ -185,9 +189,10 @@ class Eviction:
         ranking = self._rankings.get(worker.name)
         if ranking is None or not ranking.order or ranking.epoch != worker.epoch:
             return await asyncio.shield(self._rank_beside(worker))
-        if len(ranking.order) <= _FEW:
+        age = self._clock() - ranking.made
+        if len(ranking.order) <= _FEW and not 0.0 <= age < ranking.took * _PAUSE:
             return await self._rank(worker)
-        if not 0.0 <= self._clock() - ranking.made < _RANKING_LIFE:
+        if not 0.0 <= age < _RANKING_LIFE:
             self._rank_beside(worker)
         return ranking.order
 
@@ -199,13 +204,16 @@ class Eviction:
         return task
 
     async def _rank(self, worker: Worker) -> list[Frontier]:
+        began = self._clock()
         held = [
             frontier
             for frontier in await self._store.held()
             if frontier.worker == worker.name and frontier.epoch == worker.epoch
         ]
         await self._measure(worker, held)
-        ranking = _Ranking(self._clock(), worker.epoch, await self._order(held))
+        order = await self._order(held)
+        made = self._clock()
+        ranking = _Ranking(made, worker.epoch, order, made - began)
         self._rankings[worker.name] = ranking
         return ranking.order
 

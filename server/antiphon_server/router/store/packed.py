@@ -25,8 +25,14 @@ def pack(handle: Handle) -> bytes:
 
 
 def unpack(data: bytes) -> Handle:
-    """What was packed; JSON is taken as it is."""
-    if not data.startswith(b"{"):
-        data = zlib.decompressobj(zdict=_DICTIONARY).decompress(data)
-    handle: Handle = msgspec.json.decode(data)
-    return handle
+    """What was packed; JSON is taken as it is.
+
+    Raises:
+        ValueError: packed by another version, or damaged.
+    """
+    try:
+        if not data.startswith(b"{"):
+            data = zlib.decompressobj(zdict=_DICTIONARY).decompress(data)
+        return msgspec.json.decode(data, type=Handle)
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise ValueError(f"a handle of {len(data)} bytes cannot be read: {error}") from error

@@ -85,15 +85,17 @@ class Passage:
 
     def _endpoint(self, one: Passed) -> Callable[[Request], Awaitable[Reply]]:
         async def endpoint(request: Request) -> Reply:
-            body: bytes | None = b""
-            if one.method == "POST":
-                settings = self._state.settings
+            if one.method == "GET":
+                return await self._whole(self._any(one.role), one.method, one.path, b"")
+            settings = self._state.settings
+            # Engines work on these as they do on turns, and bodies are as large.
+            async with self._state.admission.admit(caller_of(request.scope).tenant):
                 body = await read_body(
                     request.receive, request.headers, settings.max_body, timeout=settings.body_timeout
                 )
-            if body is None:
-                return Reply(status_code=_GONE)
-            return await self._whole(self._any(one.role), one.method, one.path, body)
+                if body is None:
+                    return Reply(status_code=_GONE)
+                return await self._whole(self._any(one.role), one.method, one.path, body)
 
         return endpoint
 

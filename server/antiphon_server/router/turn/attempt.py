@@ -237,19 +237,31 @@ class Attempt:
                 state.placement.pairs.failed(worker, step.decode, state.clock())
             raise
 
+    def _handle(self, frontier: Frontier) -> Handle | None:
+        """What prefill is to be sent; None where another router's version wrote it in a way of its own."""
+        try:
+            return frontier.params()
+        except ValueError as error:
+            self._request.log("handle.unreadable", cause=str(error))
+            return None
+
     async def _filled(self, step: Step, worker: Worker) -> Prefilled | None:
         """Run the prefill leg; None when it failed and no other prefill engine is up."""
-        state, frontier, request = self._state, self._frontier, self._request
+        state, frontier, request, chosen = self._state, self._frontier, self._request, step.plan
+        handle = self._handle(frontier) if chosen.path is Path.REUSE and frontier is not None else None
         try:
-            if step.plan.path is Path.REUSE and frontier is not None:
+            if frontier is not None and handle is not None:
                 self._visit.phase = "pull"
                 self._frontier = None  # burned
                 new = step.turn.new if step.turn is not None else 0
-                prefilled = await self._prefill.reuse(request, worker, step.plan, frontier, new)
+                prefilled = await self._prefill.reuse(request, worker, chosen, frontier, handle, new)
             else:
+                if chosen.path is Path.REUSE:
+                    chosen = Plan(Path.COLD, Reason.FOREIGN)
+                    self._release_frontier()
                 self._visit.phase = "prefill"
                 new = self._computed_cold(step.turn, worker)
-                prefilled = await self._prefill.cold(request, worker, step.plan, new)
+                prefilled = await self._prefill.cold(request, worker, chosen, new)
         except LegFailedError as failure:
             if any(other.healthy for other in state.workers.prefill):
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -67,12 +68,13 @@ class Decode:
             begun = await self._begin_shielded(request, worker, body, handed_over)
             try:
                 headers = head(begun)
-                if begun.first is None:
-                    await self._whole(request, worker, begun, reply, headers, record)
-                else:
+                if begun.first is not None:
                     await self._stream(request, worker, begun, begun.first, reply, headers, record)
-            finally:
+                    return
+            except BaseException:
                 begun.response.close()
+                raise
+            await self._whole(request, worker, begun, reply, headers, record)
 
     async def _begin_shielded(
         self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool
@@ -139,7 +141,14 @@ class Decode:
         headers: list[Header],
         record: Record,
     ) -> None:
-        data = await self._exchange.read(worker, begun.response)
+        # Decode has finished and pinned its blocks when the head of a whole reply comes, and says in the body
+        # which: that is read to its end though the client may leave.
+        reading = asyncio.create_task(self._exchange.read(worker, begun.response))
+        try:
+            data = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            self._state.in_background(self._release_when_read(reading, worker))
+            raise
         body, handle = strip(data, request.ask.token_ids)
         if handle is not None:
             await record(handle)
@@ -206,6 +215,10 @@ class Decode:
             relay = Relay(token_ids=True)
             relay.feed(begun.first)
             self._leave(begun.response, worker, relay)
+
+    async def _release_when_read(self, reading: asyncio.Task[bytes], worker: Worker) -> None:
+        with contextlib.suppress(LegFailedError):
+            self._release(worker, strip(await reading, True)[1])
 
     def _leave(self, response: Response, worker: Worker, relay: Relay) -> None:
         """Cancel decode. Should it have finished already, its handle has come and nobody will use it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from antiphon_server.protocol import Match
+from antiphon_server.protocol import Handle, Match
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.legs import Filled, prefill_body, read_filled
@@ -62,17 +62,23 @@ class Prefill:
         return prefilled
 
     async def reuse(
-        self, request: TurnRequest, worker: Worker, plan: Plan, frontier: Frontier, expected_new: int
+        self,
+        request: TurnRequest,
+        worker: Worker,
+        plan: Plan,
+        frontier: Frontier,
+        handle: Handle,
+        expected_new: int,
     ) -> Prefilled:
-        """Pull what decode holds, compute the rest. The handle is burned from here on. A leg that pulls is
-        never cancelled (an engine may crash in the middle of a transfer,
+        """Pull what decode holds, compute the rest. ``handle``: the frontier's; it is burned from here on. A
+        leg that pulls is never cancelled (an engine may crash in the middle of a transfer,
         https://github.com/vllm-project/vllm/issues/46240), so it runs apart from its client.
 
         Raises:
             LegFailedError, RejectedError
         """
         limit = self._state.settings.prefill_timeout
-        body = prefill_body(request.ask, frontier.params())
+        body = prefill_body(request.ask, handle)
         if request.forced is None:
             self._state.metrics.handles.labels("burned").inc()
         leg = asyncio.create_task(self._leg(request, worker, body, first=2 * limit, repeat=False))
