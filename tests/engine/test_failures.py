@@ -135,7 +135,8 @@ def begin(fleet: Mortals, references: References, special: Special) -> Iterator[
         talk.close()
     for engine in fleet.engines:
         engine.await_up()
-    for one in {id(talk.router): talk.router for talk in talks}.values():
+    routers = [fleet.reuses, fleet.appends, *(talk.router for talk in talks)]
+    for one in {id(each): each for each in routers}.values():  # the next test may use another one
         found = counters.eventually(lambda: health(one), all)  # noqa: B023
         assert all(found), f"engines that run and are not found again: {found}"
         idle = counters.eventually(lambda: busy(one), lambda now: not any(now.values()))  # noqa: B023
