@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from antiphon_server.simulator import SimulatedEngine
@@ -429,3 +430,15 @@ async def test_client_is_not_told_where_engines_are(start: Any, opening: list[Me
     assert refused.status == 502
     assert b"refused" in refused.raw
     assert b"127.0.0.1" not in refused.raw
+
+
+async def test_what_another_router_recorded_of_a_life_not_noticed_yet_is_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    await second_turn(rig, opening)
+    (frontier,) = await rig.state.store.held()
+    info = rig.state.workers.decode[0].engine.info
+    rig.state.workers.decode[0].engine.info = msgspec.structs.replace(info, epoch="earlier")
+    rig.state.leases.release_frontier(frontier)
+    await settled(lambda: not rig.decode[0].pinned)

@@ -69,13 +69,12 @@ class Leases:
         return self._releases.add(worker, lease)
 
     def release_frontier(self, frontier: Frontier) -> asyncio.Future[bool] | None:
-        """Give up a conversation's KV, unless its engine has forgotten it by a restart."""
+        """Give up a conversation's KV. Its engine is asked even if it seems to have restarted: another router may
+        have noticed a later life of it first, and what an engine has forgotten is released without harm."""
         worker = self._workers.known(frontier.worker)
-        if worker is None or worker.epoch not in (None, frontier.epoch):  # None: it has not told yet
-            return None
         done = self.release(worker, frontier.lease)
-        if done is None:
-            return None
+        if worker is None or done is None or worker.epoch not in (None, frontier.epoch):
+            return done
         # A release that fails leaves the blocks pinned until the lease ends.
         self._rooms.loosen(worker, frontier.lease, frontier.tokens, frontier.deadline, leaving=True)
         done.add_done_callback(lambda f: self._rooms.freed(worker, frontier.lease) if f.result() else None)
