@@ -69,8 +69,8 @@ class Leases:
         return self._releases.add(worker, lease)
 
     def release_frontier(self, frontier: Frontier) -> asyncio.Future[bool] | None:
-        """Give up a conversation's KV. Its engine is asked even if it seems to have restarted: another router may
-        have noticed a later life of it first, and what an engine has forgotten is released without harm."""
+        """Give up a conversation's KV. Its engine is asked even if it seems to have restarted: another router
+        may have noticed a later life of it first, and what an engine forgot is released without harm."""
         worker = self._workers.known(frontier.worker)
         done = self.release(worker, frontier.lease)
         if worker is None or done is None or worker.epoch not in (None, frontier.epoch):
