@@ -28,7 +28,7 @@ bench: install
 test: install
 	$(BIN)/python -m pytest $(ARGS)
 
-# Without real engines: a minute.
+# Without real engines: a quarter of an hour.
 test-fast: install
 	$(BIN)/python -m pytest -m "not engine" $(ARGS)
 
