@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 import uvicorn
+from hypothesis import settings
 
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
+
+# The same examples on every run; other ones are looked for by `make fuzz`.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.load_profile("same")
 
 
 @dataclass(frozen=True)

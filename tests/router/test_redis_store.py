@@ -161,6 +161,15 @@ async def test_removal_names_a_lease_and_is_told_once(make: Make) -> None:
     assert await store.tokens("http://d") == 0
 
 
+async def test_removal_returns_the_last_renewal(make: Make) -> None:
+    store = make()
+    old = frontier()
+    await store.record(old)
+    new = dataclasses.replace(old, deadline=old.deadline + 60, expiry=1.5)
+    assert await store.renewed(old, new)
+    assert await store.remove([old]) == [new]
+
+
 async def test_conversation_is_found_over_salts(make: Make) -> None:
     store = make()
     for f in (frontier(lease="1"), frontier(lease="2", salt="s"), frontier("d", "3")):

@@ -75,7 +75,10 @@ async def seen(store: FrontierStore) -> Any:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
 )
 @given(steps=st.lists(operations, max_size=40), limit=st.sampled_from([2, 100]))
 async def test_both_stores_answer_alike(

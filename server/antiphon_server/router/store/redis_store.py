@@ -127,8 +127,9 @@ class RedisStore:
             names = [part for f in batch for part in (_id(f.key), f.lease, f.worker)]
             there = await self._redis.run(_REMOVE, *names)
             removed += [f for f, found in zip(batch, there, strict=True) if found]
-        await self.books.remove(asked)
-        return removed
+        # Of our own the books have the last renewal.
+        known = {frontier.key: frontier for frontier in await self.books.remove(asked)}
+        return [known.get(frontier.key, frontier) for frontier in removed]
 
     async def close(self, tenant: str, conversation: str, *, ago: float = 0.0) -> list[Frontier]:
         """``ago``: seconds since it was closed."""
