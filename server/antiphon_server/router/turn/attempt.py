@@ -116,9 +116,7 @@ class Attempt:
         preferred = frontier.worker if frontier is not None else self._place.decode
         decode = forced.decode if forced is not None else self._holder_of_response()
         if decode is None:
-            decode = state.placement.decode(visit.key, preferred, failed)
-        if decode is None:
-            decode = state.placement.decode(visit.key, preferred, ())
+            decode = _preferring(failed, lambda avoid: state.placement.decode(visit.key, preferred, avoid))
         if decode is None:
             raise UnavailableError("no decode engine is up: try again soon")
         if self._request.ask.alone is not None:
@@ -176,9 +174,8 @@ class Attempt:
         return holder
 
     def _place_prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
-        choose = self._state.placement.prefill
-        found = choose(self._visit.key, decode, self._place.prefill, failed)
-        return found if found is not None else choose(self._visit.key, decode, self._place.prefill, ())
+        key, preferred, placement = self._visit.key, self._place.prefill, self._state.placement
+        return _preferring(failed, lambda avoid: placement.prefill(key, decode, preferred, avoid))
 
     async def _straight(self, step: Step) -> None:
         """Decode alone: it has the prompt's beginning, or no prefill engine can help."""
@@ -339,8 +336,8 @@ class Attempt:
 
         handed_over = prefilled is not None and prefilled.filled is not None
         await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
-        expected_one = handed_over or step.plan.path is Path.APPEND
-        if told.handle is not None and expected_one and request.forced is None:
+        expects_handle = handed_over or step.plan.path is Path.APPEND
+        if told.handle is not None and expects_handle and request.forced is None:
             state.metrics.handles.labels(told.handle).inc()
         if state.settings.turn_log and request.forced is None:
             request.served(
@@ -397,3 +394,9 @@ class Attempt:
         frontier, self._frontier = self._frontier, None
         if frontier is not None:
             self._state.leases.release_frontier(frontier)
+
+
+def _preferring(failed: Collection[str], choose: Callable[[Collection[str]], Worker | None]) -> Worker | None:
+    """A worker that has not failed in this turn; one that has only where there is no other."""
+    found = choose(failed)
+    return choose(()) if found is None and failed else found
