@@ -21,6 +21,7 @@ from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.state import State
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, expected_ids, serve
 from antiphon_server.simulator.faults import Fault
+from doubles.clock import Clock
 from doubles.redis_server import RedisServer
 
 Message = dict[str, Any]
@@ -55,16 +56,6 @@ class Answered:
     @property
     def matched(self) -> int:
         return int(self.reuse["matched"])
-
-
-class Clock:
-    """Seconds that pass only when told to."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 @dataclass

@@ -18,19 +18,10 @@ from antiphon_server.router.store.frontier import Frontier
 from antiphon_server.router.store.memory_store import MemoryStore
 from antiphon_server.router.store.redis_connection import StoreError
 from antiphon_server.router.store.redis_store import RedisStore
+from doubles.clock import Clock
 from doubles.redis_server import RedisServer
 
 Settled = Callable[[Callable[[], object]], Awaitable[None]]
-
-
-class Clock:
-    """Seconds that pass only when told to."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 @dataclass

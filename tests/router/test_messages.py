@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon_server.simulator import expected_text
+from rig.answers import parse_reuse
 
 PATH = "/v1/messages"
 SYSTEM = "You are an agent that answers in short letters. " * 3
@@ -92,7 +93,7 @@ async def ask(rig: Any, request: dict[str, Any], conversation: str | None = None
 
 
 def reuse(headers: Any) -> tuple[str, str]:
-    parts = dict(part.strip().split("=") for part in headers["x-antiphon-reuse"].split(";"))
+    parts = parse_reuse(headers["x-antiphon-reuse"])
     return parts["path"], parts["reason"]
 
 

@@ -6,32 +6,11 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.protocol import Info, LeaseLimits
 from antiphon_server.router.fleet.breaker import Breaker, BreakerPolicy, BreakerState
 from antiphon_server.router.fleet.build import incompatible
 from antiphon_server.router.fleet.pairs import PAIR_POLICY, Pairs
 from antiphon_server.router.fleet.worker import Engine, Role, Worker
-
-
-def info(**given: Any) -> Info:
-    facts: dict[str, Any] = {
-        "protocol": 1,
-        "engine_id": "e",
-        "epoch": "one",
-        "role": "both",
-        "model": "m",
-        "vllm": "0.32.0",
-        "nixl": "1.5.1",
-        "block_size": 16,
-        "kv_groups": ["full_attention"],
-        "tensor_parallel": 1,
-        "data_parallel": 1,
-        "threshold": 64,
-        "capacity": 0,
-        "leases": LeaseLimits(60, 30, 600),
-        "reuse": True,
-    }
-    return Info(**(facts | given))
+from doubles.engine_info import info
 
 
 def worker(url: str, role: Role, rank: int | None = None, **given: Any) -> Worker:

@@ -6,13 +6,11 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon_server.protocol import Info, LeaseLimits
 from antiphon_server.router.fleet.breaker import BreakerPolicy
 from antiphon_server.router.fleet.pairs import PAIR_POLICY, Pairs
 from antiphon_server.router.fleet.placement import Outcome, Place, Placement
@@ -22,6 +20,7 @@ from antiphon_server.router.fleet.worker import Worker
 from antiphon_server.router.fleet.workers import Workers
 from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.upstream.upstream import Timeouts, Upstream
+from doubles.engine_info import info
 
 BOUND = 1.5
 FAILURES = 3
@@ -74,27 +73,6 @@ class Fleet:
 
 def key(conversation: str, tenant: str = "t", model: str = "m", salt: str = "") -> Key:
     return Key(tenant, model, salt, conversation)
-
-
-def info(**given: Any) -> Info:
-    facts: dict[str, Any] = {
-        "protocol": 1,
-        "engine_id": "e",
-        "epoch": "one",
-        "role": "both",
-        "model": "m",
-        "vllm": "0.32.0",
-        "nixl": "1.5.1",
-        "block_size": 16,
-        "kv_groups": ["full_attention"],
-        "tensor_parallel": 1,
-        "data_parallel": 1,
-        "threshold": 64,
-        "capacity": 0,
-        "leases": LeaseLimits(60, 30, 600),
-        "reuse": True,
-    }
-    return Info(**(facts | given))
 
 
 # --- the conversation's own ---

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from antiphon_server.router.plan.rates import Fit, Rates, Work
+from doubles.clock import Clock
 
 
 def leg(work: Work, *, fixed: float = 0.03, token: float = 1e-4, attention: float = 2e-9) -> float:
@@ -74,14 +75,6 @@ def test_ahead_counts_what_is_being_computed() -> None:
     assert rates.ahead("p") == 0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
 def known(clock: Clock) -> Rates:
     """A prefill and a decode engine that compute 1000 tokens/s, and take 20 ms besides."""
     rates = Rates(clock)
@@ -92,7 +85,7 @@ def known(clock: Clock) -> Rates:
 
 
 def test_what_is_ahead_shrinks_while_it_is_computed() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     rates = known(clock)
     with rates.computing("p", 5000), rates.computing("p", 200):
         assert rates.ahead("p") == 5200
@@ -104,7 +97,7 @@ def test_what_is_ahead_shrinks_while_it_is_computed() -> None:
 
 
 def test_own_time_of_a_leg_begins_when_those_before_it_are_done() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     rates = known(clock)
     first = contextlib.ExitStack()
     first.enter_context(rates.computing("p", 5000))
@@ -118,7 +111,7 @@ def test_own_time_of_a_leg_begins_when_those_before_it_are_done() -> None:
 
 
 def test_nothing_is_learnt_from_a_leg_that_was_overtaken() -> None:
-    rates = known(Clock())
+    rates = known(Clock(0.0))
     with rates.computing("p", 200) as pulling:
         with rates.computing("p", 5000):
             pass
@@ -126,7 +119,7 @@ def test_nothing_is_learnt_from_a_leg_that_was_overtaken() -> None:
 
 
 def test_leg_that_shared_a_step_with_the_one_before_is_not_taken_for_fast() -> None:
-    rates = known(Clock())
+    rates = known(Clock(0.0))
     before = rates.prefill("p", Work(100, 5000))
     for _ in range(20):
         rates.saw_prefill("p", Work(100, 5000), 0.001, waited=True)
@@ -134,7 +127,7 @@ def test_leg_that_shared_a_step_with_the_one_before_is_not_taken_for_fast() -> N
 
 
 def test_append_costs_others_what_is_new_of_it_alone() -> None:
-    rates = known(Clock())
+    rates = known(Clock(0.0))
     assert rates.burden("d", Work(300, 6000, ahead=4000, streams=3)) == pytest.approx(0.3, rel=0.05)
     assert rates.burden("unknown", Work(300, 6000)) is None
 

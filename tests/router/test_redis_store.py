@@ -17,18 +17,11 @@ from antiphon_server.router.store.frontier import Frontier, FrontierStore
 from antiphon_server.router.store.memory_store import MemoryStore
 from antiphon_server.router.store.redis_connection import StoreError
 from antiphon_server.router.store.redis_store import RedisStore
+from doubles.clock import Clock
 from doubles.redis_server import RedisServer
 
 NOW = 1000.0
 Make = Callable[..., FrontierStore]
-
-
-class Clock:
-    def __init__(self, time: float = NOW) -> None:
-        self.time = time
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def frontier(

@@ -12,6 +12,7 @@ from antiphon_server.router.gate.identity import Identity
 from antiphon_server.router.legs import read_ask
 from antiphon_server.router.surfaces.responses import Responses
 from antiphon_server.simulator import expected_text
+from rig.answers import parse_reuse
 
 PATH = "/v1/responses"
 SYSTEM = "You are an agent that answers in short letters. " * 3
@@ -61,7 +62,7 @@ async def ask(rig: Any, request: dict[str, Any], conversation: str | None = None
 
 
 def reuse(headers: Any) -> tuple[str, str]:
-    parts = dict(part.strip().split("=") for part in headers["x-antiphon-reuse"].split(";"))
+    parts = parse_reuse(headers["x-antiphon-reuse"])
     return parts["path"], parts["reason"]
 
 

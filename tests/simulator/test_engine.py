@@ -26,6 +26,7 @@ from antiphon_server.protocol import (
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, recomputed
 from antiphon_server.simulator.answer import Part, Slot
 from antiphon_server.simulator.job import EngineDiedError, Job, KvLoadError, Output
+from doubles.clock import Clock
 
 COLD: Handle = {
     "do_remote_decode": True,
@@ -40,18 +41,10 @@ SCRIPT = [Slot(Part.CONTENT)] * 12
 BLOCK = 4
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
 def pair(clock: Clock | None = None, **changed: Any) -> tuple[SimulatedEngine, SimulatedEngine]:
     """A prefill and a decode engine of one cluster."""
     base: dict[str, Any] = {"block_size": BLOCK, "capacity": 64, "threshold": 0, **changed}
-    cluster, clock = SimulatedCluster(), clock or Clock()
+    cluster, clock = SimulatedCluster(), clock or Clock(100.0)
     prefill = SimulatedEngine(Settings(role="prefill", **base), clock=clock, cluster=cluster)
     return prefill, SimulatedEngine(Settings(role="decode", **base), clock=clock, cluster=cluster)
 
@@ -202,7 +195,7 @@ async def test_a_handle_is_good_for_one_use() -> None:
 
 @pytest.mark.parametrize("antiphon", [True, False])
 async def test_an_expired_handle_fails_the_request_with_the_policy_fail(antiphon: bool) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     engines = pair(clock, antiphon=antiphon, decode_lease=60.0)
     answer, handle, _ = await turn(engines, FIRST)
     engines[0].restart()
@@ -214,7 +207,7 @@ async def test_an_expired_handle_fails_the_request_with_the_policy_fail(antiphon
 
 
 async def test_a_handle_is_read_until_five_seconds_before_its_deadline() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     engines = pair(clock, decode_lease=60.0)
     answer, handle, _ = await turn(engines, FIRST)
     engines[0].restart()
@@ -225,7 +218,7 @@ async def test_a_handle_is_read_until_five_seconds_before_its_deadline() -> None
 
 @pytest.mark.parametrize("antiphon", [True, False])
 async def test_a_read_that_outlasts_its_lease_is_not_trusted(antiphon: bool) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     own: dict[str, Any] = {"kv_load_failure_policy": "recompute", "prefix_caching": False, "capacity": 16}
     prefill, decode = engines = pair(clock, antiphon=antiphon, transfer_rate=200.0, decode_lease=60.0, **own)
     answer, handle, _ = await turn(engines, FIRST)
@@ -244,7 +237,7 @@ async def test_a_read_that_outlasts_its_lease_is_not_trusted(antiphon: bool) -> 
 
 
 async def test_an_expired_handle_with_the_policy_recompute_recovers_with_antiphon() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     engines = pair(clock, kv_load_failure_policy="recompute", prefix_caching=False)
     answer, handle, _ = await turn(engines, FIRST)
     clock.time += 60.0
@@ -255,7 +248,7 @@ async def test_an_expired_handle_with_the_policy_recompute_recovers_with_antipho
 
 
 async def test_an_expired_handle_with_the_policy_recompute_hangs_a_stock_engine_until_it_is_aborted() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     engines = stock(clock, kv_load_failure_policy="recompute", prefix_caching=False)
     _, handle, _ = await turn(engines, FIRST)
     clock.time += 60.0
@@ -271,7 +264,7 @@ async def test_an_expired_handle_with_the_policy_recompute_hangs_a_stock_engine_
 
 
 async def test_a_lease_is_renewed_on_the_engines_own_clock_and_released() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     _, decode = engines = pair(clock, decode_lease=10.0, longest_lease=100.0)
     _, handle, _ = await turn(engines, FIRST)
     request_id = handle["remote_request_id"]
@@ -290,7 +283,7 @@ async def test_a_lease_is_renewed_on_the_engines_own_clock_and_released() -> Non
 
 
 async def test_a_lease_that_nobody_renews_ends_by_itself() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     _, decode = engines = pair(clock, decode_lease=10.0)
     await turn(engines, FIRST)
     assert decode.pinned_blocks == -(-(len(FIRST) + len(SCRIPT) - 1) // BLOCK)
@@ -374,7 +367,7 @@ async def test_short_pulls_and_local_hits_are_named() -> None:
 async def test_an_engine_without_the_reuse_flag_declines_with_antiphon_and_hangs_without() -> None:
     _, decode = engines = pair(prefix_caching=False)
     _, handle, _ = await turn(engines, FIRST)
-    clock, asked = Clock(), {**handle, "do_remote_decode": True, "do_remote_prefill": False}
+    clock, asked = Clock(100.0), {**handle, "do_remote_decode": True, "do_remote_prefill": False}
     base: dict[str, Any] = {"block_size": BLOCK, "threshold": 0, "reuse": False}
     ours = SimulatedEngine(Settings(**base), clock, decode.cluster)
     assert seal(handle_of(await run(ours, [*FIRST, 50], asked, limit=1))).match is Match.UNSUPPORTED
