@@ -17,7 +17,7 @@ import openai
 from openai._models import FinalRequestOptions
 
 from antiphon import ClientError, Conversation, Router, Wire, current, stamp, wire_of
-from antiphon_openai._calls import api_of_model_call, is_vendor
+from antiphon._calls import api_of_model_call, is_vendor
 
 Client = TypeVar("Client", bound=openai.OpenAI | openai.AsyncOpenAI)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from antiphon import _ending, _scope
+from antiphon._ambient import ambient
 from antiphon._contacts import Contacts
 from antiphon._errors import ConversationError
 from antiphon._identity import new_id, wire_id
@@ -123,6 +124,7 @@ def conversation(
 
 
 def current() -> Conversation | None:
-    """The conversation that surrounds the running code, or None."""
+    """The conversation that the running code belongs to: of the innermost block around it, else the one that
+    a framework knows of, else None."""
     scope = _scope.innermost()
-    return scope.conversation if scope else None
+    return scope.conversation if scope else ambient()

@@ -14,7 +14,7 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 
 import antiphon
 import antiphon_openai
-from antiphon_openai._calls import api_of_model_call, is_vendor
+from antiphon._calls import api_of_model_call, is_vendor
 from doubles.router import Double
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
