@@ -212,3 +212,20 @@ async def test_block_boundaries(start: Any) -> None:
         first = await rig.ask(messages, conversation=f"c{letters}")
         second = await rig.ask(append([*messages, first.message]), conversation=f"c{letters}")
         assert second.path == "reuse"
+
+
+@pytest.mark.parametrize("path", ["reuse", "append"])
+async def test_reply_says_how_long_the_prompt_was_and_what_decode_held(
+    start: Any, opening: list[Message], path: str
+) -> None:
+    rig = await start(router={"paths": [path]})
+    first = await rig.ask(opening, conversation="c", stream=True)
+    assert first.reuse["prompt"] == str(first.usage["prompt_tokens"])
+    assert "held" not in first.reuse
+
+    second = await rig.ask(append([*opening, first.message]), conversation="c", stream=True)
+    assert second.path == path
+    assert second.reuse["prompt"] == str(second.usage["prompt_tokens"])
+    held = first.usage["total_tokens"] - 1  # the last token's KV is never computed
+    assert int(second.reuse["held"]) == held
+    assert second.matched <= held

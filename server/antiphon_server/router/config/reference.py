@@ -54,8 +54,9 @@ def _lines() -> Iterator[str]:
         yield _metric(*metric)
     yield ""
     yield "## Paths and reasons\n"
-    yield "`X-Antiphon-Reuse: path=...; matched=<tokens>; reason=...` on every turn's reply, and labels of"
-    yield "`antiphon_turns_total` and `antiphon_append_declined_total`.\n"
+    yield "`X-Antiphon-Reuse: path=...; matched=<tokens>; reason=...; prompt=<tokens>; held=<tokens>` on every"
+    yield "turn's reply: `prompt`, and `held`, what decode held of the conversation, only where they are known. Path"
+    yield "and reason are also labels of `antiphon_turns_total` and `antiphon_append_declined_total`.\n"
     yield "| path | |"
     yield "| --- | --- |"
     yield f"| `{TurnPath.APPEND}` | decode holds the prompt's beginning and computes what is new |"

@@ -76,6 +76,7 @@ class Attempt:
         self._reply = reply
         self._place = state.placement.of(visit.key)
         self._frontier: Frontier | None = None
+        self._held: int | None = None
 
     async def run(self, failed: Collection[str], *, again: bool) -> None:
         """``failed``: names of engines that failed in this turn. ``again``: not the first attempt.
@@ -108,6 +109,7 @@ class Attempt:
         if again:  # a frontier that is there now is another turn's
             return Plan(Path.COLD, Reason.FAILED)
         self._frontier = await self._state.conversations.take(visit)
+        self._held = self._frontier.tokens if self._frontier is not None else None
         return None
 
     def _decide(self, failed: Collection[str], given: Plan | None) -> Step:
@@ -319,10 +321,7 @@ class Attempt:
                 told.matched = leg.prompt.cached if leg.prompt is not None else 0
                 told.tokens = leg.prompt.tokens if leg.prompt is not None else 0
             self._reply.on_first_byte(first_byte)
-            return [
-                (REUSE_HEADER, f"path={step.plan.path}; matched={told.matched}; reason={step.plan.reason}"),
-                ("x-request-id", request.id),
-            ]
+            return [(REUSE_HEADER, self._outcome(step.plan, told)), ("x-request-id", request.id)]
 
         def first_byte() -> None:
             visit.phase = "stream"
@@ -352,6 +351,14 @@ class Attempt:
                 prefill=prefilled.worker.name if prefilled is not None else None,
                 decode=step.decode.name,
             )
+
+    def _outcome(self, chosen: Plan, told: _Told) -> str:
+        """What the client is told. ``prompt`` and ``held``, in tokens, where they are known: from them a client
+        sees that its history has ceased to extend the last turn's."""
+        said = f"path={chosen.path}; matched={told.matched}; reason={chosen.reason}"
+        prompt = f"; prompt={told.tokens}" if told.tokens else ""
+        held = f"; held={self._held}" if self._held is not None else ""
+        return said + prompt + held
 
     async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> bool:
         """Keep the KV if it is to be kept. False: the handle lacks what that takes."""
