@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -116,21 +117,22 @@ async def test_decode_engine_that_dies_is_left_and_the_turn_served(
 
 
 async def test_calibration_measures_every_path_and_leaves_nothing(
-    start: Any, settled: Any, opening: list[Message]
+    start: Any, settled: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "antiphon_server.router")
     rig = await start(prefills=2, decodes=2, router={"paths": ["cold", "reuse", "append"]})
     calibration = Calibration(rig.state, Turns(rig.state))
     running = asyncio.create_task(calibration.run())
     rates = rig.state.rates
     workers = rig.state.workers
 
-    def measured() -> bool:
-        work = Work(100, 200)
-        return all(rates.prefill(w.name, work) for w in workers.prefill) and all(
-            rates.append(w.name, work) and rates.handed_over(w.name, work) for w in workers.decode
-        )
+    def done() -> bool:
+        return [record.message for record in caplog.records].count("calibration.done") == 2
 
-    await settled(measured)
+    await settled(done)
+    work = Work(100, 200)
+    assert all(rates.prefill(w.name, work) for w in workers.prefill)
+    assert all(rates.append(w.name, work) and rates.handed_over(w.name, work) for w in workers.decode)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await settled(lambda: not any(engine.pinned for engine in [*rig.prefill, *rig.decode]))

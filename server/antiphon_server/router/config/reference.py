@@ -54,9 +54,10 @@ def _lines() -> Iterator[str]:
         yield _metric(*metric)
     yield ""
     yield "## Paths and reasons\n"
-    yield "`X-Antiphon-Reuse: path=...; matched=<tokens>; reason=...; prompt=<tokens>; held=<tokens>` on every"
-    yield "turn's reply: `prompt`, and `held`, what decode held of the conversation, only where they are known. Path"
-    yield "and reason are also labels of `antiphon_turns_total` and `antiphon_append_declined_total`.\n"
+    yield "`X-Antiphon-Reuse: path=...; matched=<tokens>; reason=...; prompt=<tokens>; held=<tokens>` on"
+    yield "every turn's reply: `prompt`, and `held`, what decode held of the conversation, only where they"
+    yield "are known. Path and reason are also labels of `antiphon_turns_total` and"
+    yield "`antiphon_append_declined_total`.\n"
     yield "| path | |"
     yield "| --- | --- |"
     yield f"| `{TurnPath.APPEND}` | decode holds the prompt's beginning and computes what is new |"

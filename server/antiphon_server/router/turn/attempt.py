@@ -353,7 +353,7 @@ class Attempt:
             )
 
     def _outcome(self, chosen: Plan, told: _Told) -> str:
-        """What the client is told. ``prompt`` and ``held``, in tokens, where they are known: from them a client
+        """What the client is told. ``prompt`` and ``held``, tokens, only where they are known: from them it
         sees that its history has ceased to extend the last turn's."""
         said = f"path={chosen.path}; matched={told.matched}; reason={chosen.reason}"
         prompt = f"; prompt={told.tokens}" if told.tokens else ""
