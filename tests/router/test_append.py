@@ -117,7 +117,7 @@ async def test_decode_engine_that_dies_is_left_and_the_turn_served(
 
 
 async def test_calibration_measures_every_path_and_leaves_nothing(
-    start: Any, settled: Any, caplog: pytest.LogCaptureFixture
+    start: Any, settled: Any, opening: list[Message], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "antiphon_server.router")
     rig = await start(prefills=2, decodes=2, router={"paths": ["cold", "reuse", "append"]})
