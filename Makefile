@@ -3,6 +3,7 @@
 # make fuzz   ten minutes of random turns, faults and time over the router; ANTIPHON_FUZZ_STEPS: how many steps
 # make check  format, lint, types
 # make bench  TTFT, cold against reuse
+# make docs   the documentation as a site, in site/
 #
 # Each target makes its own virtual environment (.venv) and installs what it needs, once. Interrupted installs resume.
 
@@ -12,11 +13,12 @@ MODEL  ?= smollm2
 ARGS   ?=
 
 BIN   := $(VENV)/bin
+OLDER := $(VENV)-openai-2
 STAMP := $(VENV)/stamps
 PIP   := $(BIN)/python -m pip --disable-pip-version-check
 STEP   = @printf '\n==> %s\n'
 
-.PHONY: demo test test-fast fuzz check bench install clean
+.PHONY: demo test test-fast test-clients fuzz check bench docs install clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -27,6 +29,13 @@ bench: install
 
 test: install
 	$(BIN)/python -m pytest $(ARGS)
+	$(if $(ARGS),,$(MAKE) test-clients)
+
+# SDK and adapters once more, with openai 2 and the frameworks that hold on to it; every branch of theirs is run.
+test-clients: $(OLDER)/stamps/antiphon
+	$(STEP) 'SDK and adapters with openai 2'
+	$(OLDER)/bin/coverage run -m pytest tests/sdk tests/integrations tests/examples $(ARGS)
+	$(if $(ARGS),,$(OLDER)/bin/coverage report)
 
 # Without real engines: a quarter of an hour.
 test-fast: install
@@ -40,6 +49,9 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: install
+	$(BIN)/mkdocs build --strict
 
 install: $(STAMP)/antiphon
 
@@ -70,5 +82,16 @@ $(STAMP)/antiphon: pyproject.toml $(STAMP)/engine
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(OLDER)/stamps/requirements: requirements/openai-2.txt
+	$(STEP) '1/2 openai 2 and frameworks (about 130 packages)'
+	$(PYTHON) -m venv $(OLDER)
+	$(OLDER)/bin/python -m pip --disable-pip-version-check install --progress-bar on -r requirements/openai-2.txt
+	@mkdir -p $(OLDER)/stamps && touch $@
+
+$(OLDER)/stamps/antiphon: pyproject.toml $(OLDER)/stamps/requirements
+	$(STEP) '2/2 Antiphon itself'
+	$(OLDER)/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e .
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDER) site .coverage .pytest_cache .mypy_cache .ruff_cache
