@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
+
+CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
+"""Headers that open doors, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,25 @@ class Router:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     transport: weakref.ref[Any] | None = field(default=None, repr=False, compare=False)
     final_header: str | None = field(default="X-Session-Final", repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        base_url: str,
+        sent: Mapping[str, str],
+        *,
+        standing: Iterable[str] = (),
+        transport: Any,
+        final_header: str | None,
+    ) -> Router:
+        """The server of a call whose headers were ``sent``.
+
+        It keeps the credentials among them and those named in ``standing``: what the client sends with each
+        request, such as a tenant's name.
+        """
+        kept = CREDENTIALS | {name.lower() for name in standing}
+        headers = tuple((name, value) for name, value in sent.items() if name.lower() in kept)
+        return cls(base_url, headers, weakref.ref(transport), final_header)
 
     def conversation_url(self, conversation_id: str) -> str:
         """Where a conversation is ended. The id is percent-encoded, ``/`` included."""

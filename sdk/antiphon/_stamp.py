@@ -24,10 +24,14 @@ IDENTITY_HEADERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What to add to a call: ``headers``, and fields of the JSON ``body``. Nothing in it is set already."""
+    """What to add to a call: ``headers``, and fields of the JSON ``body``. Nothing in it is set already.
+
+    ``identifies``: it names the conversation; False where the caller has named one.
+    """
 
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, str] = field(default_factory=dict)
+    identifies: bool = False
 
 
 def stamp(
@@ -58,4 +62,5 @@ def stamp(
     return Stamp(
         headers={name: value for name, value in offered if name and value and name.lower() not in taken},
         body={} if identified or not wire.conversation_field else {wire.conversation_field: conversation.id},
+        identifies=not identified,
     )
