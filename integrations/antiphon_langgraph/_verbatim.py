@@ -101,11 +101,13 @@ def _digest(default: Message, origin: str) -> str:
 def _text(content: Any) -> Any:
     if not isinstance(content, list):
         return content or ""
-    texts = [
-        block.get("text") for block in content if isinstance(block, Mapping) and block.get("type") == "text"
-    ]
-    whole = len(texts) == len(content) and all(isinstance(text, str) for text in texts)
-    return "".join(texts) if whole else content
+    texts: list[str] = []
+    for block in content:
+        text = block.get("text") if isinstance(block, Mapping) and block.get("type") == "text" else None
+        if not isinstance(text, str):
+            return content
+        texts.append(text)
+    return "".join(texts)
 
 
 def _meanings(calls: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A chat completions server on a real socket that says what it is told to: whole, or streamed in these deltas."""
+"""A chat completions server on a real socket that says what it is told to, whole or streamed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Say:
 
     def chunks(self) -> Iterator[Message]:
         deltas = self.deltas if self.deltas is not None else self.messages[:1]
-        choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        choices: list[Message] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
         choices.append({"index": 0, "delta": {}, "finish_reason": _reason(*self.messages[:1])})
         for choice in [*choices, *self.after]:
             yield {**COMMON, "object": "chat.completion.chunk", "choices": [choice]}
@@ -51,7 +51,7 @@ def _reason(message: Message) -> str:
 
 @dataclass
 class Scripted:
-    """``script``: what to say next; when it is empty, "ok" for ever. ``bodies``, ``headers``: of the requests."""
+    """``script``: what to say next, then "ok" for ever. ``bodies``, ``headers``: of the requests."""
 
     base_url: str = ""
     script: deque[Say] = field(default_factory=deque)
@@ -72,7 +72,7 @@ def scripted() -> Iterator[Scripted]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             server.bodies.append(body)
             server.headers.append({name.lower(): value for name, value in self.headers.items()})
@@ -83,7 +83,7 @@ def scripted() -> Iterator[Scripted]:
             else:
                 self._reply(json.dumps(said.whole()), "application/json")
 
-        def do_DELETE(self) -> None:  # noqa: N802
+        def do_DELETE(self) -> None:
             self._reply("", "text/plain")
 
         def _reply(self, text: str, kind: str) -> None:

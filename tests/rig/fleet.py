@@ -18,6 +18,7 @@ from antiphon_server.stack.settings import ALWAYS_REUSE, Override, StackSettings
 from antiphon_server.stack.stack import Stack
 
 ROUTER_START_S = 60.0
+THINKING = Path(__file__).with_name("thinking.py")
 BLOCK = 32
 KV_BYTES_PER_TOKEN = 4 * 2 * 2 * 64 * 4
 """tiny: layers, key and value, KV heads, head size, bytes of a float32."""
@@ -49,6 +50,9 @@ def settings(log_dir: Path) -> StackSettings:
             "prefill-0": Override(prefix_cache=True, failure_policy="recompute"),
             "prefill-1": Override(prefix_cache=False, failure_policy="fail"),
             "prefill-2": Override(prefix_cache=True, kv_extra={"antiphon_unsafe_skip_prefix_check": True}),
+            "decode": Override(
+                flags=("--reasoning-parser-plugin", str(THINKING), "--reasoning-parser", "thinking")
+            ),
         },
     )
 
