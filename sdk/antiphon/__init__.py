@@ -12,10 +12,13 @@ from antiphon._errors import (
     ClientError,
     ConversationError,
     MissingDependencyError,
+    TurnError,
     WireError,
 )
 from antiphon._router import Router
 from antiphon._stamp import Stamp, stamp
+from antiphon._tool_call import ToolCall
+from antiphon._turn import Turn
 from antiphon._wire import Wire, wire_of
 
 __all__ = [
@@ -26,6 +29,9 @@ __all__ = [
     "MissingDependencyError",
     "Router",
     "Stamp",
+    "ToolCall",
+    "Turn",
+    "TurnError",
     "Wire",
     "WireError",
     "conversation",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from antiphon import _ending, _scope
 from antiphon._ambient import ambient
@@ -11,6 +13,9 @@ from antiphon._contacts import Contacts
 from antiphon._errors import ConversationError
 from antiphon._identity import new_id, wire_id
 from antiphon._router import Router
+
+if TYPE_CHECKING:
+    from antiphon._turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,16 @@ class Conversation:
 
     def _descend(self, identity: str, keep: bool) -> Conversation:
         return Conversation(identity, self.id, keep, self._contacts, (*self._ancestors, self.id))
+
+    def turn(self, messages: Iterable[Any] = ()) -> Turn:
+        """The messages of an agent's loop, to be resubmitted as they came. ``messages``: the history so far.
+
+        Raises:
+            TurnError: a message is none, or does not fit those before it.
+        """
+        from antiphon._turn import Turn  # it stamps, and so knows conversations
+
+        return Turn(self, messages)
 
     def seen_by(self, router: Router) -> None:
         """Note that a router was told of this conversation; adapters call it. Ending tells each of them."""

@@ -6,6 +6,7 @@
     ├── ClientError             (TypeError)    not a client that the adapter can wrap
     ├── ConversationError       (ValueError)   an id that names no conversation
     ├── MissingDependencyError  (ImportError)  the adapter's library is not installed
+    ├── TurnError               (ValueError)   a step that would spoil the history of an agent's loop
     └── WireError               (ValueError)   no such wire, or names that HTTP cannot carry
 
 Nothing here is raised because a router is away: ending a conversation logs a warning instead.
@@ -28,6 +29,10 @@ class ConversationError(AntiphonError, ValueError):
 
 class MissingDependencyError(AntiphonError, ImportError):
     """The library that an adapter adapts is not installed."""
+
+
+class TurnError(AntiphonError, ValueError):
+    """What is added to a turn, or asked of it, does not fit what it holds."""
 
 
 class WireError(AntiphonError, ValueError):

@@ -15,6 +15,9 @@ def test_public_names_are_these() -> None:
         "MissingDependencyError",
         "Router",
         "Stamp",
+        "ToolCall",
+        "Turn",
+        "TurnError",
         "Wire",
         "WireError",
         "conversation",
@@ -38,6 +41,7 @@ def test_every_error_is_an_antiphon_error_and_a_builtin_one() -> None:
         antiphon.ClientError: TypeError,
         antiphon.ConversationError: ValueError,
         antiphon.MissingDependencyError: ImportError,
+        antiphon.TurnError: ValueError,
         antiphon.WireError: ValueError,
     }
     for error, base in builtin.items():
