@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from antiphon._carry import carry, carrying
 from antiphon._conversation import Conversation, conversation, current
 from antiphon._errors import (
     AntiphonError,
@@ -15,6 +16,7 @@ from antiphon._errors import (
     TurnError,
     WireError,
 )
+from antiphon._hook import hook, unhook
 from antiphon._router import Router
 from antiphon._stamp import Stamp, stamp
 from antiphon._tool_call import ToolCall
@@ -34,8 +36,12 @@ __all__ = [
     "TurnError",
     "Wire",
     "WireError",
+    "carry",
+    "carrying",
     "conversation",
     "current",
+    "hook",
     "stamp",
+    "unhook",
     "wire_of",
 ]

@@ -6,6 +6,7 @@ on every model call, so it must be quick, and must answer None wherever its fram
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 Resolver = Callable[[], "Conversation | None"]
 
+_log = logging.getLogger("antiphon")
 _resolvers: dict[str, Resolver] = {}
 
 
@@ -23,9 +25,13 @@ def register(name: str, resolver: Resolver) -> None:
 
 
 def ambient() -> Conversation | None:
-    """The conversation of the first framework that knows one."""
-    for resolver in _resolvers.values():
-        found = resolver()
+    """The conversation of the first framework that knows one. A resolver that fails knows none."""
+    for name, resolver in tuple(_resolvers.items()):  # an adapter may be imported meanwhile
+        try:
+            found = resolver()
+        except Exception:
+            _log.debug("cannot ask %s for its conversation", name, exc_info=True)
+            continue
         if found is not None:
             return found
     return None

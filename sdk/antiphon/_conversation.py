@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from antiphon import _ending, _scope
 from antiphon._ambient import ambient
@@ -13,9 +13,12 @@ from antiphon._contacts import Contacts
 from antiphon._errors import ConversationError
 from antiphon._identity import new_id, wire_id
 from antiphon._router import Router
+from antiphon._steps import asteps, steps
 
 if TYPE_CHECKING:
     from antiphon._turn import Turn
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,21 @@ class Conversation:
         from antiphon._turn import Turn  # it stamps, and so knows conversations
 
         return Turn(self, messages)
+
+    @overload
+    def steps(self, iterable: AsyncIterable[T]) -> AsyncGenerator[T, None]: ...
+    @overload
+    def steps(self, iterable: Iterable[T]) -> Generator[T, None, None]: ...
+    def steps(self, iterable: Any) -> Any:
+        """What a generator yields, each of its steps run in this conversation and nothing else.
+
+        A ``with`` around a ``yield`` leaks the conversation into the code that consumes the generator; this
+        does not. Closing it closes the generator, from any task or thread. The conversation stays open.
+
+        >>> for event in conversation.steps(agent.stream("hello")):  # doctest: +SKIP
+        ...     show(event)
+        """
+        return (asteps if isinstance(iterable, AsyncIterable) else steps)(self, iterable)
 
     def seen_by(self, router: Router) -> None:
         """Note that a router was told of this conversation; adapters call it. Ending tells each of them."""

@@ -1,20 +1,18 @@
 """Telling routers that conversations ended, so that their KV is freed now and not when its lease runs out.
 
 Bounded (:data:`ATTEMPTS` of :data:`ATTEMPT_SECONDS` each) and harmless: what fails is logged, never raised.
+What it needs for that is imported when there is something to end, so that importing the SDK stays quick.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from importlib import import_module
 from typing import Any
-
-import httpx
-import tenacity
 
 from antiphon._router import Router
 
@@ -34,18 +32,14 @@ class _UnreadyError(Exception):
 
 
 _log = logging.getLogger("antiphon")
-_POLICY: dict[str, Any] = {
-    "stop": tenacity.stop_after_attempt(ATTEMPTS),
-    "wait": tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
-    "retry": tenacity.retry_if_not_exception_type(_RefusedError),
-    "reraise": True,
-}
 
 
 def end(errands: Errands) -> None:
     """End conversations. Under a running event loop a thread does it, so that the loop never waits."""
     if not errands:
         return
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -60,9 +54,9 @@ def _end(errands: Errands) -> None:
             with ExitStack() as stack:
                 client = _borrowed(router, asynchronous=False)
                 for conversation_id in ids:
-                    for attempt in tenacity.Retrying(**_POLICY):
+                    for attempt in _tries("Retrying"):
                         with attempt:
-                            using: Any = client or stack.enter_context(httpx.Client())
+                            using: Any = client or stack.enter_context(import_module("httpx").Client())
                             client = None  # one that failed is not used again
                             _judge(using.delete(**_request(router, conversation_id)).status_code)
                             client = using
@@ -77,14 +71,28 @@ async def aend(errands: Errands) -> None:
             async with AsyncExitStack() as stack:
                 client = _borrowed(router, asynchronous=True)
                 for conversation_id in ids:
-                    async for attempt in tenacity.AsyncRetrying(**_POLICY):
+                    async for attempt in _tries("AsyncRetrying"):
                         with attempt:
-                            using: Any = client or await stack.enter_async_context(httpx.AsyncClient())
+                            using: Any = client or await stack.enter_async_context(
+                                import_module("httpx").AsyncClient()
+                            )
                             client = None
                             _judge((await using.delete(**_request(router, conversation_id))).status_code)
                             client = using
         except Exception as error:
             _warn(router, ids, error)
+
+
+def _tries(kind: str) -> Any:
+    """The policy as tenacity's ``Retrying`` or ``AsyncRetrying``."""
+    import tenacity
+
+    return getattr(tenacity, kind)(
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
+        retry=tenacity.retry_if_not_exception_type(_RefusedError),
+        reraise=True,
+    )
 
 
 def _borrowed(router: Router, *, asynchronous: bool) -> Any | None:

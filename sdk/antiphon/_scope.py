@@ -57,3 +57,26 @@ def leave(scope: Scope) -> None:
     if top is not scope:  # left out of order: what was entered later stays
         scope.closed = True
         _innermost.set(top)
+
+
+class Excursion:
+    """Code that runs in a conversation piece by piece, each piece in a ``with`` block, in any context.
+
+    Scopes that a piece leaves open are there again in the next one, and never outside.
+    """
+
+    __slots__ = ("_inside", "_token")
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._inside: Scope | None = Scope(conversation, None)
+
+    def __enter__(self) -> None:
+        self._token = _innermost.set(self._inside)
+
+    def __exit__(self, *error: object) -> None:
+        inside = _innermost.get()
+        try:
+            _innermost.reset(self._token)
+        except ValueError:  # a coroutine thrown away in mid-air, finished in another context: not ours to set
+            return
+        self._inside = inside

@@ -20,9 +20,13 @@ def test_public_names_are_these() -> None:
         "TurnError",
         "Wire",
         "WireError",
+        "carry",
+        "carrying",
         "conversation",
         "current",
+        "hook",
         "stamp",
+        "unhook",
         "wire_of",
     ]
     assert all(hasattr(antiphon, name) for name in antiphon.__all__)
