@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -107,7 +108,7 @@ def _arguments(schema: Mapping[str, Any]) -> list[Slot]:
 
 def _value(schema: Mapping[str, Any]) -> list[Slot]:
     if schema.get("enum"):
-        return _fixed(Part.ARGUMENTS, f'"{schema["enum"][0]}"')
+        return _fixed(Part.ARGUMENTS, json.dumps(schema["enum"][0]))
     literal = {"integer": "7", "number": "0.5", "boolean": "true", "array": "[]", "null": "null"}
     match schema.get("type", "string"):
         case "object":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -80,7 +81,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
 class Ask:
     """A request ready to run.
 
-    ``call``: name of the function whose call is forced; ``named``: the client chose it by name. ``top``:
+    ``call``: name of the function that is called; ``named``: the client chose it by name. ``top``:
     alternatives per token, None without log-probabilities.
     """
 
@@ -117,7 +118,7 @@ def chat_ask(request: ChatRequest, settings: Settings) -> Ask:
     ids = _forwarded_ids(request)
     if ids is None or any(not _text_only(message) for message in request.messages):
         ids = prompt_ids(settings, request.messages, request.tools)
-    function, named = _forced(request)
+    function, named = _called(request, settings)
     limit = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
     script = (
         call_script(settings, function)
@@ -277,12 +278,19 @@ def _one_prompt(prompt: str | list[Any], settings: Settings) -> list[int]:
     return ids
 
 
-def _forced(request: ChatRequest) -> tuple[Mapping[str, Any] | None, bool]:
-    """The function that the answer must call, and whether the client named it."""
+def _called(request: ChatRequest, settings: Settings) -> tuple[Mapping[str, Any] | None, bool]:
+    """The function that the answer calls, and whether the client named it.
+
+    With ``auto`` the model calls one function after the other until it has ``tool_turns`` results for what
+    the user said last; then it answers.
+    """
     choice = request.tool_choice
-    if choice in (None, "none", "auto"):
-        return None, False
     functions = [tool.get("function") or {} for tool in request.tools or ()]
+    if choice in (None, "none", "auto"):
+        since = takewhile(lambda message: message.get("role") != "user", reversed(request.messages))
+        results = sum(message.get("role") == "tool" for message in since)
+        calls = choice != "none" and bool(functions) and results < settings.tool_turns
+        return (functions[results % len(functions)], False) if calls else (None, False)
     named = isinstance(choice, dict)
     wanted = (choice.get("function") or {}).get("name") if isinstance(choice, dict) else None
     for function in functions:

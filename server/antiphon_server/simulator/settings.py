@@ -17,6 +17,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``antiphon=False`` is a stock engine: no seal, no ``/antiphon/*``, no handle on streams. ``check=False``
     keeps all of that but believes every handle, which shows that an exactness test can fail.
     ``answer_tokens`` and ``reasoning_tokens``: letters an answer has when nothing ends it earlier.
+    ``tool_turns``: tools that the model calls, where it may, before it answers what the user said.
     ``store``: responses are kept for ``previous_response_id`` (vLLM: VLLM_ENABLE_RESPONSES_API_STORE).
     ``drift``: text with two letters in a row does not tokenise back to the ids that were sampled.
     """
@@ -44,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: int = 1024
     answer_tokens: int = 24
     reasoning_tokens: int = 0
+    tool_turns: int = 0
     drift: bool = False
     store: bool = False
     api_key: str | None = None
