@@ -1,36 +1,26 @@
-"""The wrapped client: same object, same type to ``isinstance``, one hook more.
+"""The wrapped client: same object, same type to ``isinstance``, two hooks more.
 
-The hook is ``_prepare_options``, which openai runs on every attempt of every request, with the same
-``idempotency_key`` on each retry. It lives in a subclass with a single base (the layout allows no second), so
-it survives ``with_options()`` and leaves streams, responses and other libraries' patches alone.
+openai runs ``_prepare_options`` on every attempt of every request, with the same ``idempotency_key`` on each
+retry: it stamps. It hands every reply that succeeded to ``_process_response``, which observes; a version of
+openai without it is stamped all the same. Both live in a subclass with a single base (the layout allows no
+second), so they survive ``with_options()`` and leave streams, responses and other libraries' patches alone.
 """
 
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
 from typing import Any, TypeVar
 
 import openai
 from openai._models import FinalRequestOptions
 
-from antiphon import ClientError, Conversation, Router, Wire, current, stamp, wire_of
-from antiphon._calls import api_of_model_call, is_vendor
+from antiphon import ClientError, Conversation, Wire
+from antiphon._binding import Binding
+from antiphon_openai._attempt import stamped
+from antiphon_openai._reply import observed
 
 Client = TypeVar("Client", bound=openai.OpenAI | openai.AsyncOpenAI)
-
-_RETRY_PREFIX = "stainless-python-retry-"
-_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Binding:
-    """What one wrapped client was told: None leaves it to the surrounding code and to the call's host."""
-
-    conversation: Conversation | None = None
-    wire: Wire | None = None
 
 
 def wrap(
@@ -48,6 +38,11 @@ def wrap(
     routers, answer HTTP 400 to body fields that they do not know, and ids are none of their business. A wire
     given here is obeyed towards any host; only ends are never told to a vendor.
 
+    A call whose ``conversation_id`` or session header the caller sets, or omits with ``openai.Omit()``, keeps
+    it so, and is not observed. ``AzureOpenAI`` towards a gateway of yours: ends go to
+    ``<azure_endpoint>/openai/conversations/<id>``, without deployment and API version. Not covered are the
+    module-level client (``openai.chat``) and realtime connections.
+
     Raises:
         ClientError: not an OpenAI or AsyncOpenAI client.
         WireError: no preset has this name.
@@ -56,9 +51,7 @@ def wrap(
         raise ClientError(
             f"cannot wrap a {type(client).__qualname__}: pass the OpenAI or AsyncOpenAI client inside it"
         )
-    given = wire_of(wire) if wire is not None else None
-    before = _binding_of(client)
-    binding = _Binding(conversation or before.conversation, given or before.wire)
+    binding = _binding_of(client).rebound(conversation, wire)
     if not _is_wrapped(type(client)):
         kind: Any = type(client)
         client.__class__ = _wrapped_class(kind)
@@ -88,21 +81,27 @@ def _is_wrapped(kind: type[Any]) -> bool:
     return hasattr(kind, "_antiphon_base")
 
 
-def _binding_of(client: Any) -> _Binding:
-    return vars(client).get("_antiphon") or _Binding()
+def _binding_of(client: Any) -> Binding:
+    return vars(client).get("_antiphon") or Binding()
 
 
-def _bind(client: Any, binding: _Binding) -> None:
+def _bind(client: Any, binding: Binding) -> None:
     client._antiphon = binding
 
 
 @functools.cache
 def _wrapped_class(base: type[Any]) -> type[Any]:
     def prepare(self: Any, options: FinalRequestOptions) -> FinalRequestOptions:
-        return _stamped(self, base._prepare_options(self, options))
+        options = base._prepare_options(self, options)
+        return stamped(self, _binding_of(self), options, time.perf_counter())
 
     async def aprepare(self: Any, options: FinalRequestOptions) -> FinalRequestOptions:
-        return _stamped(self, await base._prepare_options(self, options))
+        options = await base._prepare_options(self, options)
+        return stamped(self, _binding_of(self), options, time.perf_counter())
+
+    def process(self: Any, *args: Any, **kwargs: Any) -> Any:  # async clients: a coroutine
+        observed(kwargs, time.perf_counter())
+        return base._process_response(self, *args, **kwargs)
 
     def copying(name: str) -> Any:
         @functools.wraps(getattr(base, name))
@@ -113,7 +112,7 @@ def _wrapped_class(base: type[Any]) -> type[Any]:
 
         return copy
 
-    hooks = {
+    hooks: dict[str, Any] = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
@@ -122,46 +121,6 @@ def _wrapped_class(base: type[Any]) -> type[Any]:
         "copy": copying("copy"),
         "with_options": copying("with_options"),
     }
+    if hasattr(base, "_process_response"):
+        hooks["_process_response"] = process
     return type(base.__name__, (base,), hooks)
-
-
-def _stamped(client: Any, options: FinalRequestOptions) -> FinalRequestOptions:
-    """The options with the stamp of the call's conversation. Mappings are replaced, never changed."""
-    binding = _binding_of(client)
-    conversation = binding.conversation or current()
-    if conversation is None:
-        return options
-    url = client._prepare_url(options.url)
-    api = api_of_model_call(options.method, str(url))
-    vendor = is_vendor(url.host)
-    if api is None or (vendor and binding.wire is None):
-        return options
-
-    wire = binding.wire or Wire.default
-    headers: Mapping[str, Any] = options.headers if isinstance(options.headers, Mapping) else {}
-    sent = options.json_data if isinstance(options.json_data, Mapping) and not options.files else None
-    extra: Mapping[str, Any] = options.extra_json or {}
-    addition = stamp(
-        conversation,
-        turn=(options.idempotency_key or "").removeprefix(_RETRY_PREFIX),
-        wire=wire,
-        headers=(*client._custom_headers, *headers),
-        body=(*(sent or ()), *extra),
-    )
-    if wire.ends and not vendor:  # there, DELETE /conversations is something else
-        conversation.seen_by(_router(client, options, api, wire))
-    options.headers = {**headers, **addition.headers}
-    if sent is not None and addition.body:
-        options.extra_json = {**extra, **addition.body}
-    return options
-
-
-def _router(client: Any, options: FinalRequestOptions, api: str, wire: Wire) -> Router:
-    """The server of this call, with the credentials that it was given."""
-    static = {name.lower() for name in client._custom_headers}
-    headers = tuple(
-        (name, value)
-        for name, value in client._build_headers(options).items()
-        if name.lower() in _CREDENTIALS or name.lower() in static
-    )
-    return Router(api, headers, weakref.ref(client._client), wire.final_header)

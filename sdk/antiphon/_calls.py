@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_MODEL_CALL = re.compile(r"/(?:chat/completions|completions|responses|messages)/?$")
+# Azure's clients put the deployment into the path of some calls; the API's root is above it.
+_MODEL_CALL = re.compile(r"(?:/deployments/[^/]+)?/(?:chat/completions|completions|responses|messages)/?$")
 _ASSISTANTS_MESSAGES = re.compile(r"/threads/[^/]+/messages/?$")
 
 _VENDORS = (
@@ -13,6 +14,7 @@ _VENDORS = (
     "cognitiveservices.azure.com",
     "services.ai.azure.com",
     "api.anthropic.com",
+    "api.aws",
     "openrouter.ai",
     "api.deepseek.com",
     "api.fireworks.ai",

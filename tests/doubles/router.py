@@ -116,8 +116,9 @@ def running() -> Iterator[Double]:
             elif status != 200:
                 self._reply(status, b'{"error": {"message": "scripted"}}', "application/json")
             elif isinstance(request.body, dict) and request.body.get("stream"):
-                events = [json.dumps(event) for event in _events(self.path)]
-                named = self.path.endswith("/responses")
+                path = self.path.partition("?")[0]
+                events = [json.dumps(event) for event in _events(path)]
+                named = path.endswith("/responses")
                 text = "".join(
                     (f"event: {json.loads(event)['type']}\n" if named else "") + f"data: {event}\n\n"
                     for event in events

@@ -14,7 +14,6 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 
 import antiphon
 import antiphon_openai
-from antiphon._calls import api_of_model_call, is_vendor
 from doubles.router import Double
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -246,41 +245,6 @@ async def test_tasks_carry_their_own_ids(double: Double) -> None:
     assert len(calls) == 12
     assert all(c.body["model"] == c.body["conversation_id"] == c.headers["x-session-id"] for c in calls)
     assert sorted(double.ends()) == [f"/v1/conversations/{name}" for name in names]
-
-
-@pytest.mark.parametrize(
-    ("method", "url", "api"),
-    [
-        ("post", "http://r/v1/chat/completions", "http://r/v1"),
-        ("POST", "http://r/v1/completions?x=1", "http://r/v1"),
-        ("post", "http://r/v1/responses/", "http://r/v1"),
-        ("post", "http://r/v1/messages", "http://r/v1"),
-        ("post", "http://r/openai/deployments/d/chat/completions", "http://r/openai/deployments/d"),
-        ("get", "http://r/v1/responses", None),
-        ("post", "http://r/v1/responses/r-1/cancel", None),
-        ("post", "http://r/v1/chat/completions/c-1", None),
-        ("post", "http://r/v1/threads/t/messages", None),
-        ("post", "http://r/v1/embeddings", None),
-    ],
-)
-def test_model_calls_are_told_from_other_requests(method: str, url: str, api: str | None) -> None:
-    assert api_of_model_call(method, url) == api
-
-
-@pytest.mark.parametrize(
-    ("host", "vendor"),
-    [
-        ("api.openai.com", True),
-        ("EU.api.openai.com.", True),
-        ("mine.openai.azure.com", True),
-        ("localhost", False),
-        ("notapi.openai.com", False),
-        ("api.openai.com.evil.example", False),
-        ("router.cloudapp.azure.com", False),
-    ],
-)
-def test_vendors_are_told_from_routers(host: str, vendor: bool) -> None:
-    assert is_vendor(host) is vendor
 
 
 def test_missing_openai_is_an_error_that_names_the_install_command() -> None:

@@ -1,0 +1,70 @@
+"""One attempt at a call: what it is stamped with, and the note that it leaves for its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openai._models import FinalRequestOptions
+
+from antiphon import Conversation, Router, stamp
+from antiphon._binding import Binding
+from antiphon._telemetry import announce
+
+_RETRY_PREFIX = "stainless-python-retry-"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """``turn_header``: where its turn id is. ``started``: when it began, in seconds."""
+
+    conversation: Conversation
+    turn_header: str | None
+    started: float
+
+
+class AttemptHeaders(dict[str, Any]):
+    """Headers that know their attempt: they go wherever openai's options go, copies too, and no further."""
+
+    __slots__ = ("attempt",)
+    attempt: Attempt
+
+
+def stamped(client: Any, binding: Binding, options: FinalRequestOptions, now: float) -> FinalRequestOptions:
+    """The options with the stamp of the call's conversation. Mappings are replaced, never changed.
+
+    ``now``: seconds, by the clock that the reply will be timed with.
+    """
+    url = client._prepare_url(options.url)
+    call = binding.call(options.method, str(url), url.host)
+    if call is None:
+        return options
+
+    headers: Mapping[str, Any] = options.headers if isinstance(options.headers, Mapping) else {}
+    sent = options.json_data if isinstance(options.json_data, Mapping) and not options.files else None
+    extra: Mapping[str, Any] = options.extra_json or {}
+    addition = stamp(
+        call.conversation,
+        turn=(options.idempotency_key or "").removeprefix(_RETRY_PREFIX),
+        wire=call.wire,
+        headers=(*client._custom_headers, *headers),
+        body=(*(sent or ()), *extra),
+    )
+    if call.ends:
+        router = Router.of(
+            call.api,
+            client._build_headers(options),
+            standing=client._custom_headers,
+            transport=client._client,
+            final_header=call.wire.final_header,
+        )
+        call.conversation.seen_by(router)
+    carried = AttemptHeaders({**headers, **addition.headers})
+    if addition.identifies:
+        carried.attempt = Attempt(call.conversation, call.wire.turn_header, now)
+        announce(call.conversation)
+    options.headers = carried
+    if sent is not None and addition.body:
+        options.extra_json = {**extra, **addition.body}
+    return options
