@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from openai._legacy_response import LegacyAPIResponse
 
 import antiphon
 import antiphon_openai
+from antiphon._observe import Exchange
+from antiphon_openai import _reply
 from doubles.router import Double
 
 OWN: Any = {"extra_headers": {"X-Mine": "1"}, "extra_body": {"cache_salt": "s"}}
@@ -167,12 +170,25 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.001)
 
 
+@pytest.fixture
+def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
+    """What was observed of conversation c."""
+    seen: list[Exchange] = []
+
+    def observe(conversation: antiphon.Conversation, exchange: Exchange) -> None:
+        assert conversation.id == "c"
+        seen.append(exchange)
+
+    monkeypatch.setattr(_reply, "observe", observe)
+    return seen
+
+
 def root_of(double: Double) -> str:
     return double.base_url.removesuffix("/v1")
 
 
-def assert_stamped_and_ended(double: Double, client: Any, path: str) -> None:
-    """Two attempts, each stamped and otherwise as the user wanted it; then one end."""
+def assert_stamped_and_ended(double: Double, client: Any, path: str, exchanges: list[Exchange]) -> None:
+    """Two attempts, each stamped and otherwise as the user wanted it; the second observed; then one end."""
     first, second = double.calls()
     for call in (first, second):
         assert call.body["conversation_id"] == "c"
@@ -185,6 +201,11 @@ def assert_stamped_and_ended(double: Double, client: Any, path: str) -> None:
     assert [call.headers["x-stainless-retry-count"] for call in (first, second)] == ["0", "1"]
     assert first.path == second.path
     assert first.path.partition("?")[0] in addresses(client, path)
+
+    [exchange] = exchanges
+    assert exchange.turn == second.headers["x-turn-id"]
+    assert json.loads(exchange.request or b"") == second.body
+    assert (exchange.ttft is not None) == second.body.get("stream", False)
 
     [end] = [request for request in double.requests if request.method == "DELETE"]
     assert end.path == ("/openai" if is_azure(client) else "/v1") + "/conversations/c"
@@ -207,7 +228,7 @@ def addresses(client: Any, path: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_call_is_stamped_over_a_retry_and_its_conversation_ended(
-    double: Double, kind: str, form: str
+    double: Double, exchanges: list[Exchange], kind: str, form: str
 ) -> None:
     path, call = FORMS[form]
     double.statuses.append(500)
@@ -215,14 +236,14 @@ def test_call_is_stamped_over_a_retry_and_its_conversation_ended(
         antiphon_openai.wrap(client)
         with antiphon.conversation("c", parent="p"):
             consume(call(client))
-    assert_stamped_and_ended(double, client, path)
+    assert_stamped_and_ended(double, client, path, exchanges)
 
 
 @pytest.mark.usefixtures("loopback_only")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ASYNC_KINDS)
 async def test_async_call_is_stamped_over_a_retry_and_its_conversation_ended(
-    double: Double, kind: str, form: str
+    double: Double, exchanges: list[Exchange], kind: str, form: str
 ) -> None:
     path, call = FORMS[form]
     double.statuses.append(500)
@@ -230,7 +251,7 @@ async def test_async_call_is_stamped_over_a_retry_and_its_conversation_ended(
         antiphon_openai.wrap(client)
         async with antiphon.conversation("c", parent="p"):
             await aconsume(call(client))
-    assert_stamped_and_ended(double, client, path)
+    assert_stamped_and_ended(double, client, path, exchanges)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "router.example"])
