@@ -1,12 +1,15 @@
 """Conversations that a framework knows of by itself.
 
-An adapter registers a resolver; ``current()`` asks it where no ``with`` block surrounds the code. It is asked
-on every model call, so it must be quick, and must answer None wherever its framework is not running.
+An adapter registers a resolver when it is imported; ``current()`` asks it where no ``with`` block surrounds
+the code. It is asked on every model call, so it must be quick, and must answer None wherever its framework is
+not running. Adapters of ours are imported here, once their framework is there, so that users need not.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,9 @@ Resolver = Callable[[], "Conversation | None"]
 
 _log = logging.getLogger("antiphon")
 _resolvers: dict[str, Resolver] = {}
+_awaited = {"langgraph.pregel": "antiphon_langgraph"}
+"""Adapters not imported yet, by the module without which their framework does not run. Entry points would
+find them too, but reading those of an environment takes 0.1 s."""
 
 
 def register(name: str, resolver: Resolver) -> None:
@@ -26,6 +32,8 @@ def register(name: str, resolver: Resolver) -> None:
 
 def ambient() -> Conversation | None:
     """The conversation of the first framework that knows one. A resolver that fails knows none."""
+    if _awaited:
+        _attach()
     for name, resolver in tuple(_resolvers.items()):  # an adapter may be imported meanwhile
         try:
             found = resolver()
@@ -35,3 +43,13 @@ def ambient() -> Conversation | None:
         if found is not None:
             return found
     return None
+
+
+def _attach() -> None:
+    for framework, adapter in tuple(_awaited.items()):
+        if framework in sys.modules:
+            try:
+                importlib.import_module(adapter)  # other threads wait for it too, so that none goes without
+            except Exception:
+                _log.debug("cannot import %s", adapter, exc_info=True)
+            _awaited.pop(framework, None)

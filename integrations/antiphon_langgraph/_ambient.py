@@ -1,0 +1,22 @@
+"""Tells the SDK which conversation code inside a graph belongs to, without a line of the user's.
+
+LangChain keeps the running config in a context variable. It is set inside nodes, tools and chains, sync and
+async, and in the threads that LangChain starts; not in threads of somebody else.
+"""
+
+from __future__ import annotations
+
+from langchain_core.runnables.config import var_child_runnable_config
+
+from antiphon import Conversation
+from antiphon._ambient import register
+from antiphon_langgraph._identity import conversation_of
+
+
+def conversation_here() -> Conversation | None:
+    """The conversation of the config that surrounds this code."""
+    config = var_child_runnable_config.get()
+    return None if config is None else conversation_of(config)
+
+
+register("langgraph", conversation_here)

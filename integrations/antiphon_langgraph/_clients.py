@@ -1,0 +1,83 @@
+"""The OpenAI clients inside a LangChain model, made to stamp their calls in place."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
+
+_lock = threading.Lock()
+
+
+def stamp_calls(model: Runnable[Any, Any]) -> None:
+    """Make each ``ChatOpenAI`` and ``AzureChatOpenAI`` of the model stamp: itself, in a binding, a fallback,
+    an alternative, or made anew for each call. Other vendors' models stay as they are. Twice is harmless."""
+    for part in _parts(model):
+        if isinstance(part, BaseChatModel):
+            for client in _clients(part):
+                _wrap(client)
+        elif hasattr(type(part), "_model") and not hasattr(type(part), "_antiphon_base"):
+            part.__class__ = _stamping(type(part))
+
+
+def _parts(runnable: Runnable[Any, Any]) -> Iterator[Runnable[Any, Any]]:
+    """A runnable and those that it is made of, as its fields hold them."""
+    yield runnable
+    if isinstance(runnable, BaseChatModel):
+        return
+    for field in vars(runnable).values():
+        values = field.values() if isinstance(field, Mapping) else field if _is_list(field) else (field,)
+        for value in values:
+            if isinstance(value, Runnable):
+                yield from _parts(value)
+
+
+def _is_list(field: object) -> bool:
+    return isinstance(field, list | tuple)
+
+
+def _clients(model: BaseChatModel) -> tuple[Any, ...]:
+    if "langchain_openai" not in sys.modules:  # so it is none of its models
+        return ()
+    from langchain_openai import AzureChatOpenAI, ChatOpenAI
+
+    if not isinstance(model, ChatOpenAI | AzureChatOpenAI):
+        return ()
+    return (
+        model.root_client or getattr(model.client, "_client", None),
+        model.root_async_client or getattr(model.async_client, "_client", None),
+    )
+
+
+def _wrap(client: Any) -> None:
+    import openai
+
+    import antiphon_openai
+
+    if isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
+        with _lock:
+            antiphon_openai.wrap(client)
+
+
+@functools.cache
+def _stamping(base: type[Any]) -> type[Any]:
+    """The class of what ``init_chat_model`` gives where fields are configurable: it makes a model for each
+    call, and so do those that are derived from it."""
+
+    def stamped(name: str) -> Any:
+        @functools.wraps(getattr(base, name))
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            made = getattr(base, name)(self, *args, **kwargs)
+            stamp_calls(made)
+            return made
+
+        return method
+
+    makers = ("_model", "bind_tools", "with_config", "with_structured_output")
+    methods = {name: stamped(name) for name in makers if hasattr(base, name)}
+    return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "_antiphon_base": base})

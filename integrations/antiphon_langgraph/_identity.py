@@ -1,0 +1,77 @@
+"""Which conversation code inside a graph belongs to, read from its ``RunnableConfig``. Pure.
+
+=====================================  ======================================================
+where the code runs                    conversation, for thread ``T``
+=====================================  ======================================================
+a node, in whichever superstep         ``T``
+a node started by the n-th ``Send``    ``T/<node>#<n>``
+a ``@task``                            that of its caller
+a graph inside a node, stateless       ``T/<node>:<task id>``, new for every invocation
+the same, with ``checkpointer=True``   ``T/<node>``, the same in all invocations
+the second graph that a node invokes   ``T/<node>:<task id>|1``
+a model call beside the conversation   ``<id>/<source>``, such as ``T/summarization``
+=====================================  ======================================================
+
+A namespace names the tasks from the root graph down to the running one, whose own task id is new in every
+superstep: it is left out. Tasks are numbered in the order in which they are called, so that the steps of a
+loop would each be another conversation: they belong to their caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from antiphon import Conversation
+from antiphon._contacts import Contacts
+
+_PUSH = "__pregel_push"
+"""First of the path of tasks that code started (``Send``, ``@task``), not an edge."""
+
+_contacts = Contacts()
+"""Shared by all threads, for each model call makes its conversation anew."""
+
+
+def conversation_of(config: Mapping[str, Any]) -> Conversation | None:
+    """The conversation of a ``RunnableConfig``; None without a thread id.
+
+    ``configurable.conversation_id`` names it, where it is given. Otherwise it is a thread, or a branch of it.
+    A thread comes back: nothing ends it but ``conversation_of(config).close()``, which ends its branches too.
+    """
+    configurable: Mapping[str, Any] = config.get("configurable") or {}
+    metadata: Mapping[str, Any] = config.get("metadata") or {}
+    branch: list[str] = []
+    identity = configurable.get("conversation_id")
+    if identity in (None, ""):
+        identity = configurable.get("thread_id")
+        branch = _branch(configurable.get("checkpoint_ns") or "", metadata.get("langgraph_path") or ())
+    if identity in (None, ""):
+        return None
+    if source := metadata.get("lc_source"):  # LangChain's own calls: a summary, a choice of tools
+        branch.append(str(source))
+    conversation = Conversation(str(identity), None, True, _contacts)
+    for name in branch:
+        conversation = conversation.child(name, keep=True)
+    return conversation
+
+
+def _branch(namespace: str, path: Sequence[Any]) -> list[str]:
+    """Names from the thread's conversation down to the running task's.
+
+    ``path`` is ``(pull, node)``, ``(push, index, False)`` of a ``Send``, or ``(push, path of the caller,
+    index, True)`` of a ``@task``.
+    """
+    levels: list[str] = []
+    for segment in filter(None, namespace.split("|")):
+        if segment.isdigit() and levels:  # counts the graphs that one task invokes
+            levels[-1] += f"|{segment}"
+        else:
+            levels.append(segment)
+    while path and path[-1] is True:
+        del levels[-1:]
+        path = path[1]
+    own = levels[-1:]
+    del levels[-1:]
+    if own and path and path[0] == _PUSH:
+        levels.append(f"{own[0].partition(':')[0]}#{path[1]}")
+    return levels
