@@ -118,10 +118,14 @@ ARGUMENTS = TEXT | st.builds(
 )
 
 
+PARTS = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}), max_size=2)
+"""What openai's models do not expect in a reply."""
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> Json:
     """Assistant's messages as they come over the wire, whole."""
-    message: Json = {"role": "assistant", "content": draw(st.none() | TEXT)}
+    message: Json = {"role": "assistant", "content": draw(st.none() | TEXT | PARTS)}
     message |= draw(
         st.fixed_dictionaries({}, optional={"refusal": st.none() | TEXT, "function_call": st.none()})
     )
@@ -155,7 +159,8 @@ def streams(draw: st.DrawFn) -> tuple[list[Json], Json]:
     """A stream's deltas, and the message that they make up."""
     message = draw(messages())
     calls = message.get("tool_calls", [])
-    deltas: list[Json] = [{"role": "assistant", "content": message["content"] and ""}]
+    opening = "" if isinstance(message["content"], str) else None
+    deltas: list[Json] = [{"role": "assistant", "content": opening}]
 
     def pieces(text: str) -> list[str]:
         cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=3)))
