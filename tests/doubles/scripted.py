@@ -19,10 +19,11 @@ USAGE: Message = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10
 @dataclass(frozen=True)
 class Say:
     """``messages``: one a choice, as they come on the wire. ``deltas``: of a stream; by default the first
-    message in one piece. ``after``: more choices, as chunks, after the one that ends the message."""
+    message in one piece. ``before``, ``after``: more choices, as chunks, around those of the message."""
 
     messages: tuple[Message, ...]
     deltas: Sequence[Message] | None = None
+    before: Sequence[Message] = ()
     after: Sequence[Message] = ()
 
     def whole(self) -> Message:
@@ -36,13 +37,14 @@ class Say:
         deltas = self.deltas if self.deltas is not None else self.messages[:1]
         choices: list[Message] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
         choices.append({"index": 0, "delta": {}, "finish_reason": _reason(*self.messages[:1])})
-        for choice in [*choices, *self.after]:
+        for choice in [*self.before, *choices, *self.after]:
             yield {**COMMON, "object": "chat.completion.chunk", "choices": [choice]}
         yield {**COMMON, "object": "chat.completion.chunk", "choices": [], "usage": USAGE}
 
 
-def say(*messages: Message, deltas: Sequence[Message] | None = None, after: Sequence[Message] = ()) -> Say:
-    return Say(tuple({"role": "assistant", **message} for message in messages), deltas, after)
+def say(*messages: Message, **more: Sequence[Message]) -> Say:
+    """``more``: see :class:`Say`."""
+    return Say(tuple({"role": "assistant", **message} for message in messages), **more)
 
 
 def _reason(message: Message) -> str:

@@ -15,7 +15,7 @@ pytest.importorskip("langchain.agents")
 from langchain_openai import ChatOpenAI
 
 import antiphon_openai
-from antiphon_langgraph._chat_openai import chat_openai
+from antiphon_langgraph import chat_openai
 from rig.answers import LOGPROB_TOLERANCE
 from rig.fleet import UNCACHED, Pair
 from rig.tool_agent import CALLS, REPORT, THOUGHT, Form, Turn, answered_cold, call, investigate

@@ -30,8 +30,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import SecretStr
 
-from antiphon_langgraph import _chat_openai
-from antiphon_langgraph._chat_openai import VerbatimChatOpenAI, chat_openai
+from antiphon_langgraph import VerbatimChatOpenAI, _chat_openai, chat_openai
 from antiphon_langgraph._verbatim import KEPT
 from doubles.scripted import Message, Scripted, say, scripted
 
@@ -201,10 +200,11 @@ def test_usage_refusals_and_several_answers_are_as_ever(server: Scripted, model:
 
 
 def test_a_stream_of_several_answers_is_left_alone(server: Scripted, model: VerbatimChatOpenAI) -> None:
-    mixed = {"index": 1, "delta": {"content": "other"}, "finish_reason": None}
-    server.script.append(say(RAW, deltas=DELTAS[:2], after=[mixed]))
-    list(model.stream([HELLO]))
-    assert all(KEPT not in chunk.additional_kwargs for chunk in model.stream([HELLO]))
+    mixed = {"index": 1, "delta": {"content": "other", "reasoning": "x"}, "finish_reason": None}
+    server.script.append(say(RAW, deltas=DELTAS, before=[mixed]))
+    chunks = list(model.stream([HELLO]))
+    assert chunks[0].content == "other"
+    assert all(KEPT not in chunk.additional_kwargs for chunk in chunks)
 
 
 def test_what_comes_after_the_end_of_a_stream_counts_as_an_edit(
@@ -249,12 +249,20 @@ def test_another_server_gets_the_default(server: Scripted, model: VerbatimChatOp
         assert KEPT not in json.dumps(other.bodies)
 
 
-def test_towards_a_vendor_it_is_a_plain_chat_openai(server: Scripted, model: VerbatimChatOpenAI) -> None:
+def test_towards_a_vendor_it_is_a_plain_chat_openai(
+    server: Scripted, model: VerbatimChatOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = reply(server, model)
-    vendor = chat_openai(model="m", base_url="https://api.openai.com/v1", api_key="k")
-    assert vendor._get_request_payload([answer])["messages"] == [DEFAULT]
-    same = ChatOpenAI(model="m", api_key=SecretStr("k"), use_responses_api=True)
-    assert KEPT not in json.dumps(same._get_request_payload([answer]))
+    monkeypatch.setattr(_chat_openai, "is_vendor", lambda host: host == "127.0.0.1")
+    assert resubmitted(server, model, answer) == [DEFAULT]
+    assert KEPT not in reply(server, model).additional_kwargs
+    assert KEPT not in reply(server, model, stream=True).additional_kwargs
+
+
+def test_what_is_kept_is_in_no_request_of_others(server: Scripted, model: VerbatimChatOpenAI) -> None:
+    answer = reply(server, model)
+    others = ChatOpenAI(model="m", api_key=SecretStr("k"), use_responses_api=True)
+    assert KEPT not in json.dumps(others._get_request_payload([answer]))
     assert KEPT not in json.dumps(convert_to_openai_messages([answer]))
 
 

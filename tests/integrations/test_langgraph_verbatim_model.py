@@ -23,7 +23,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import antiphon
 import antiphon_openai
-from antiphon_langgraph._chat_openai import VerbatimChatOpenAI, chat_openai
+from antiphon_langgraph import VerbatimChatOpenAI, chat_openai
 from doubles.scripted import Message, Scripted, say, scripted
 
 
