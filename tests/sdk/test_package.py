@@ -3,7 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import antiphon
+from doubles.router import Double
 
 
 def test_public_names_are_these() -> None:
@@ -32,12 +35,39 @@ def test_public_names_are_these() -> None:
     assert all(hasattr(antiphon, name) for name in antiphon.__all__)
 
 
-def test_importing_the_sdk_imports_no_framework_and_no_server() -> None:
+def test_importing_the_sdk_imports_no_http_client_no_framework_and_no_server() -> None:
     code = "import sys, antiphon; print(*{name.partition('.')[0] for name in sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = set(ran.stdout.split())
     assert "antiphon" in imported
-    assert not imported & {"openai", "langchain_core", "langgraph", "antiphon_server", "antiphon_openai"}
+    assert not imported & {
+        "antiphon_langgraph",
+        "antiphon_openai",
+        "antiphon_server",
+        "asyncio",
+        "httpx",
+        "httpx2",
+        "langchain_core",
+        "langgraph",
+        "openai",
+        "opentelemetry",
+        "pydantic",
+        "tenacity",
+    }
+
+
+@pytest.mark.parametrize(("present", "missing"), [("httpx", "httpx2"), ("httpx2", "httpx")])
+def test_sdk_works_with_either_http_client_alone(double: Double, present: str, missing: str) -> None:
+    code = f"""
+import sys
+sys.modules["{missing}"] = None
+import antiphon, {present} as library
+with antiphon.hook(library.Client()) as client, antiphon.conversation("c"):
+    client.post("{double.base_url}/chat/completions", json={{}})
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    assert [request.headers.get("x-session-id") for request in double.calls()] == ["c"]
+    assert double.ends() == ["/v1/conversations/c"]
 
 
 def test_every_error_is_an_antiphon_error_and_a_builtin_one() -> None:
