@@ -10,13 +10,22 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from antiphon import Conversation
 from antiphon._ambient import register
-from antiphon_langgraph._identity import conversation_of
+from antiphon._scope import innermost
+from antiphon_langgraph._identity import conversation_of, conversation_of_graph
 
 
 def conversation_here() -> Conversation | None:
     """The conversation of the config that surrounds this code."""
     config = var_child_runnable_config.get()
     return None if config is None else conversation_of(config)
+
+
+def conversation_around() -> Conversation | None:
+    """The conversation of the innermost ``with`` block, else of the graph that this code runs in."""
+    scope, config = innermost(), var_child_runnable_config.get()
+    if scope is not None:
+        return scope.conversation
+    return None if config is None else conversation_of_graph(config)
 
 
 register("langgraph", conversation_here)

@@ -38,13 +38,23 @@ def conversation_of(config: Mapping[str, Any]) -> Conversation | None:
     ``configurable.conversation_id`` names it, where it is given. Otherwise it is a thread, or a branch of it.
     A thread comes back: nothing ends it but ``conversation_of(config).close()``, which ends its branches too.
     """
+    return _conversation(config, sends=True)
+
+
+def conversation_of_graph(config: Mapping[str, Any]) -> Conversation | None:
+    """The same, of the graph that the code runs in: a ``Send`` starts no branch of it."""
+    return _conversation(config, sends=False)
+
+
+def _conversation(config: Mapping[str, Any], *, sends: bool) -> Conversation | None:
     configurable: Mapping[str, Any] = config.get("configurable") or {}
     metadata: Mapping[str, Any] = config.get("metadata") or {}
     branch: list[str] = []
     identity = configurable.get("conversation_id")
     if identity in (None, ""):
         identity = configurable.get("thread_id")
-        branch = _branch(configurable.get("checkpoint_ns") or "", metadata.get("langgraph_path") or ())
+        levels, send = _place(configurable.get("checkpoint_ns") or "", metadata.get("langgraph_path") or ())
+        branch = [*levels, send] if send and sends else levels
     if identity in (None, ""):
         return None
     if source := metadata.get("lc_source"):  # LangChain's own calls: a summary, a choice of tools
@@ -55,8 +65,8 @@ def conversation_of(config: Mapping[str, Any]) -> Conversation | None:
     return conversation
 
 
-def _branch(namespace: str, path: Sequence[Any]) -> list[str]:
-    """Names from the thread's conversation down to the running task's.
+def _place(namespace: str, path: Sequence[Any]) -> tuple[list[str], str]:
+    """Where a task runs: names from the thread down to its graph, and its own if a ``Send`` started it.
 
     ``path`` is ``(pull, node)``, ``(push, index, False)`` of a ``Send``, or ``(push, path of the caller,
     index, True)`` of a ``@task``.
@@ -70,8 +80,6 @@ def _branch(namespace: str, path: Sequence[Any]) -> list[str]:
     while path and path[-1] is True:
         del levels[-1:]
         path = path[1]
-    own = levels[-1:]
-    del levels[-1:]
-    if own and path and path[0] == _PUSH:
-        levels.append(f"{own[0].partition(':')[0]}#{path[1]}")
-    return levels
+    *levels, own = levels or [""]
+    pushed = own and path and path[0] == _PUSH
+    return levels, f"{own.partition(':')[0]}#{path[1]}" if pushed else ""

@@ -13,6 +13,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
 from antiphon import Conversation, current
+from antiphon_langgraph._ambient import conversation_around
 from antiphon_langgraph._clients import stamp_calls
 
 _log = logging.getLogger("antiphon")
@@ -94,6 +95,7 @@ def _stamp(request: ModelRequest[Any]) -> None:
 
 
 def _of_tool_call(request: ToolCallRequest) -> Conversation | None:
-    """None where there is no conversation, or the call has no id."""
-    conversation, call = current(), request.tool_call.get("id")
-    return conversation.child(call, keep=True) if conversation is not None and call else None
+    """None where there is no conversation, or the call has no id. Agents start each tool call with a
+    ``Send``, whose place says less than the id."""
+    call, agent = request.tool_call.get("id"), conversation_around()
+    return agent.child(call, keep=True) if call and agent is not None else None

@@ -1,0 +1,313 @@
+"""Agents: their model calls, those of sub-agents in their tools, and those that LangChain makes beside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain.agents")
+pytest.importorskip("langchain_openai")
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import SummarizationMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+from openai import OpenAI
+
+import antiphon
+from antiphon_langgraph import AntiphonMiddleware, _middleware
+from doubles.agents import asked, identity, obedient, thread
+from doubles.router import Double
+
+
+@pytest.fixture
+def model(double: Double) -> Iterator[ChatOpenAI]:
+    double.answer = obedient
+    model = ChatOpenAI(base_url=double.base_url, api_key="k", model="m")  # type: ignore[arg-type]
+    yield model
+    model.root_client.close()
+
+
+def agent_with(model: Any, *tools: BaseTool, before: Any = (), **options: Any) -> Any:
+    return create_agent(model, tools, middleware=[*before, AntiphonMiddleware()], **options)
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def told(double: Double) -> list[tuple[str, str | None]]:
+    return sorted((asked(call), identity(call)) for call in double.calls())
+
+
+def research(sub_agent: Any) -> BaseTool:
+    @tool
+    def research(task: str) -> str:
+        """Ask a sub-agent."""
+        answer: str = sub_agent.invoke(says(f"sub {task}"))["messages"][-1].text
+        return answer
+
+    return research
+
+
+def aresearch(sub_agent: Any) -> BaseTool:
+    @tool
+    async def research(task: str) -> str:
+        """Ask a sub-agent."""
+        answer: str = (await sub_agent.ainvoke(says(f"sub {task}")))["messages"][-1].text
+        return answer
+
+    return research
+
+
+@tool
+def lookup(task: str) -> str:
+    """Look something up, without a model."""
+    return f"found {task}"
+
+
+def test_all_turns_and_steps_of_an_agent_are_its_thread(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, lookup, checkpointer=InMemorySaver())
+    for _ in range(2):
+        agent.invoke(says("call lookup:a lookup:b"), thread("T"))
+    agent.invoke(says("hello"), thread("U"))
+    assert told(double) == [("call lookup:a lookup:b", "T")] * 4 + [("hello", "U")]
+    assert double.ends() == []
+
+
+async def test_streams_and_async_runs_of_an_agent_are_its_thread(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, lookup)
+    list(agent.stream(says("sync"), thread("T"), stream_mode="messages"))
+    async for _ in agent.astream(says("async"), thread("T"), stream_mode="messages"):
+        pass
+    await agent.ainvoke(says("call lookup:a"), thread("T"))
+    await model.root_async_client.close()
+    assert told(double) == [("async", "T"), ("call lookup:a", "T"), ("call lookup:a", "T"), ("sync", "T")]
+    assert [bool(call.body.get("stream")) for call in double.calls()] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("own_middleware", [True, False])
+def test_sub_agents_in_parallel_tools_are_children_by_tool_call(
+    double: Double, model: ChatOpenAI, own_middleware: bool
+) -> None:
+    sub_agent = agent_with(model, lookup) if own_middleware else create_agent(model, [lookup])
+    agent = agent_with(model, research(sub_agent), checkpointer=InMemorySaver())
+    agent.invoke(says("call research:a research:b"), thread("T"))
+    assert told(double) == [
+        ("call research:a research:b", "T"),
+        ("call research:a research:b", "T"),
+        ("sub a", "T/a"),
+        ("sub b", "T/b"),
+    ]
+    parents = {identity(call): call.headers.get("x-parent-session-id") for call in double.calls()}
+    assert parents == {"T": None, "T/a": "T", "T/b": "T"}
+    assert sorted(double.ends()) == ["/v1/conversations/T%2Fa", "/v1/conversations/T%2Fb"]
+
+
+async def test_async_sub_agents_in_parallel_tools_are_children_by_tool_call(
+    double: Double, model: ChatOpenAI
+) -> None:
+    agent = agent_with(model, aresearch(agent_with(model)))
+    await agent.ainvoke(says("call research:a research:b"), thread("T"))
+    await model.root_async_client.close()
+    assert told(double)[2:] == [("sub a", "T/a"), ("sub b", "T/b")]
+    assert sorted(double.ends()) == ["/v1/conversations/T%2Fa", "/v1/conversations/T%2Fb"]
+
+
+def test_sub_agents_of_sub_agents_are_grandchildren(double: Double, model: ChatOpenAI) -> None:
+    @tool
+    def delegate(task: str) -> str:
+        """Ask a sub-agent that asks another."""
+        middle.invoke(says(f"call research:{task}-deep"))
+        return "done"
+
+    middle = agent_with(model, research(agent_with(model)))
+    agent_with(model, delegate).invoke(says("call delegate:a"), thread("T"))
+    assert [identity(call) for call in double.calls()] == ["T", "T/a", "T/a/a-deep", "T/a", "T"]
+    assert double.ends() == ["/v1/conversations/T%2Fa%2Fa-deep", "/v1/conversations/T%2Fa"]
+
+
+def test_tool_call_that_fails_ends_its_child(double: Double, model: ChatOpenAI) -> None:
+    @tool
+    def broken(task: str) -> str:
+        """Ask a model, then fail."""
+        model.invoke(f"sub {task}")
+        raise ValueError(task)
+
+    with pytest.raises(ValueError, match="a"):
+        agent_with(model, broken).invoke(says("call broken:a"), thread("T"))
+    assert told(double) == [("call broken:a", "T"), ("sub a", "T/a")]
+    assert double.ends() == ["/v1/conversations/T%2Fa"]
+
+
+def doubtful(model: ChatOpenAI) -> tuple[BaseTool, BaseTool]:
+    @tool
+    def doubt(task: str) -> str:
+        """Ask a model, then a human."""
+        model.invoke(f"sub {task}")
+        return str(interrupt("sure?"))
+
+    @tool("doubt")
+    async def adoubt(task: str) -> str:
+        """Ask a model, then a human."""
+        await model.ainvoke(f"sub {task}")
+        return str(interrupt("sure?"))
+
+    return doubt, adoubt
+
+
+def test_interrupted_tool_call_goes_on_under_its_id_and_ends_when_done(
+    double: Double, model: ChatOpenAI
+) -> None:
+    agent = agent_with(model, doubtful(model)[0], checkpointer=InMemorySaver())
+    agent.invoke(says("call doubt:a"), thread("T"))
+    assert double.ends() == []
+    agent.invoke(Command(resume="yes"), thread("T"))
+    assert [identity(call) for call in double.calls()] == ["T", "T/a", "T/a", "T"]
+    assert double.ends() == ["/v1/conversations/T%2Fa"]
+
+
+async def test_interrupted_async_tool_call_goes_on_under_its_id_and_ends_when_done(
+    double: Double, model: ChatOpenAI
+) -> None:
+    agent = agent_with(model, doubtful(model)[1], checkpointer=InMemorySaver())
+    await agent.ainvoke(says("call doubt:a"), thread("T"))
+    assert double.ends() == []
+    await agent.ainvoke(Command(resume="yes"), thread("T"))
+    await model.root_async_client.close()
+    assert [identity(call) for call in double.calls()] == ["T", "T/a", "T/a", "T"]
+    assert double.ends() == ["/v1/conversations/T%2Fa"]
+
+
+def test_forks_of_an_agent_stay_in_its_thread(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, lookup, checkpointer=InMemorySaver())
+    agent.invoke(says("call lookup:a"), thread("T"))
+    past = next(state for state in agent.get_state_history(thread("T")) if state.next == ("tools",))
+    agent.invoke(None, past.config)
+    assert [identity(call) for call in double.calls()] == ["T"] * 3
+
+
+def summing_up(model: ChatOpenAI) -> SummarizationMiddleware:
+    return SummarizationMiddleware(
+        model=model, trigger=("messages", 4), keep=("messages", 1), summary_prompt="sum up {messages}"
+    )
+
+
+def test_summaries_are_a_child_and_leave_the_threads_frontier(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, before=[summing_up(model)], checkpointer=InMemorySaver())
+    for text in ("one", "two", "three"):
+        agent.invoke(says(text), thread("T"))
+    summaries = [call for call in double.calls() if asked(call).startswith("sum up")]
+    assert [identity(call) for call in summaries] == ["T/summarization"]
+    assert summaries[0].headers["x-parent-session-id"] == "T"
+    assert [identity(call) for call in double.calls() if call not in summaries] == ["T"] * 3
+    assert double.ends() == []
+
+
+async def test_async_summaries_are_a_child(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, before=[summing_up(model)], checkpointer=InMemorySaver())
+    for text in ("one", "two", "three"):
+        await agent.ainvoke(says(text), thread("T"))
+    await model.root_async_client.close()
+    summaries = [identity(call) for call in double.calls() if asked(call).startswith("sum up")]
+    assert summaries == ["T/summarization"]
+
+
+async def test_without_a_thread_nothing_is_stamped_and_no_client_touched(
+    double: Double, model: ChatOpenAI
+) -> None:
+    @tool
+    def ask(task: str) -> str:
+        """Ask a model."""
+        model.invoke(f"sub {task}")
+        return "done"
+
+    agent = agent_with(model, ask)
+    agent.invoke(says("call ask:a"))
+    await agent.ainvoke(says("call ask:a"))
+    await model.root_async_client.close()
+    assert {identity(call) for call in double.calls()} == {None}
+    assert "x-turn-id" not in double.calls()[0].headers
+    assert type(model.root_client) is OpenAI
+
+
+def test_block_around_an_agent_wins_over_its_thread(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, research(agent_with(model)))
+    with antiphon.conversation("block"):
+        agent.invoke(says("call research:a"), thread("T"))
+        assert double.ends() == ["/v1/conversations/block%2Fa"]
+    assert [identity(call) for call in double.calls()] == ["block", "block/a", "block"]
+    assert double.ends()[1:] == ["/v1/conversations/block"]
+
+
+def test_what_the_model_was_given_wins(double: Double, model: ChatOpenAI) -> None:
+    mine = ChatOpenAI(
+        base_url=double.base_url,
+        api_key="k",  # type: ignore[arg-type]
+        model="m",
+        extra_body={"conversation_id": "mine"},
+        default_headers={"X-Session-ID": "mine"},
+    )
+    agent_with(mine).invoke(says("hello"), thread("T"))
+    mine.root_client.close()
+    assert told(double) == [("hello", "mine")]
+
+
+def test_models_of_other_kinds_pass_by() -> None:
+    answer = agent_with(FakeListChatModel(responses=["hello"])).invoke(says("hi"), thread("T"))
+    assert answer["messages"][-1].text == "hello"
+
+
+def test_stamping_that_fails_costs_no_call(
+    double: Double, model: ChatOpenAI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(model: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(_middleware, "stamp_calls", fail)
+    with caplog.at_level(logging.DEBUG, "antiphon"):
+        agent_with(model).invoke(says("hello"), thread("T"))
+    assert told(double) == [("hello", None)]
+    assert "cannot make 'ChatOpenAI' stamp its calls" in caplog.text
+
+
+def test_tool_call_without_an_id_stays_in_its_agents_conversation() -> None:
+    request = ToolCallRequest({"name": "t", "args": {}, "id": None}, None, {}, None)  # type: ignore[arg-type]
+    seen: list[antiphon.Conversation | None] = []
+
+    def handler(request: ToolCallRequest) -> ToolMessage:
+        seen.append(antiphon.current())
+        return ToolMessage("done", tool_call_id="")
+
+    with antiphon.conversation("c") as conversation:
+        AntiphonMiddleware().wrap_tool_call(request, handler)
+    assert seen == [conversation]
+
+
+def test_agents_in_parallel_threads_share_a_model_and_no_id(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, research(agent_with(model)))
+    agent.batch(
+        [says(f"call research:{name}") for name in "abcdefgh"], [thread(f"T-{name}") for name in "abcdefgh"]
+    )
+    expected = [("sub " + name, f"T-{name}/{name}") for name in "abcdefgh"]
+    assert [pair for pair in told(double) if pair[0].startswith("sub")] == expected
+    assert all(pair[1] == f"T-{pair[0][-1]}" for pair in told(double) if pair[0].startswith("call"))
+
+
+async def test_agents_in_parallel_tasks_share_a_model_and_no_id(double: Double, model: ChatOpenAI) -> None:
+    agent = agent_with(model, aresearch(agent_with(model)))
+    await asyncio.gather(
+        *(agent.ainvoke(says(f"call research:{name}"), thread(f"T-{name}")) for name in "abcdefgh")
+    )
+    await model.root_async_client.close()
+    expected = [("sub " + name, f"T-{name}/{name}") for name in "abcdefgh"]
+    assert [pair for pair in told(double) if pair[0].startswith("sub")] == expected
