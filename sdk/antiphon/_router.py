@@ -41,8 +41,8 @@ class Router:
         request, such as a tenant's name.
         """
         kept = CREDENTIALS | {name.lower() for name in standing}
-        headers = tuple((name, value) for name, value in sent.items() if name.lower() in kept)
-        return cls(base_url, headers, weakref.ref(transport), final_header)
+        headers = sorted((name.lower(), value) for name, value in sent.items() if name.lower() in kept)
+        return cls(base_url, tuple(headers), weakref.ref(transport), final_header)
 
     def conversation_url(self, conversation_id: str) -> str:
         """Where a conversation is ended. The id is percent-encoded, ``/`` included."""
