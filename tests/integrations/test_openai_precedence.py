@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from openai import OpenAI
+from openai import NOT_GIVEN, Omit, OpenAI
 
 import antiphon
 import antiphon_openai
@@ -83,3 +83,95 @@ def test_end_carries_the_clients_own_headers_and_not_those_of_one_call(double: D
     assert (end.headers["x-gate"], end.headers["authorization"]) == ("g", "Bearer k")
     assert "x-once" not in end.headers
     assert not any(name.startswith("x-stainless") for name in end.headers)
+
+
+@pytest.mark.parametrize(
+    "omitted", [{"extra_headers": {"X-SESSION-ID": Omit()}}, {"extra_body": {"conversation_id": Omit()}}]
+)
+def test_omitting_the_conversation_keeps_a_call_out_of_it(
+    double: Double, client: OpenAI, omitted: Any
+) -> None:
+    with antiphon.conversation("c"):
+        client.chat.completions.create(**CHAT, **omitted)
+    [call] = double.calls()
+    assert "x-session-id" not in call.headers
+    assert call.body == CHAT
+
+
+def test_omitting_other_headers_of_the_client_still_works(double: Double, client: OpenAI) -> None:
+    gated = client.with_options(default_headers={"X-Gate": "g"})
+    with antiphon.conversation("c"):
+        gated.chat.completions.create(**CHAT, extra_headers={"X-Gate": Omit(), "X-Turn-ID": Omit()})
+    [call] = double.calls()
+    assert call.headers["x-session-id"] == "c"
+    assert not {"x-gate", "x-turn-id"} & set(call.headers)
+
+
+@pytest.mark.parametrize("nothing", [NOT_GIVEN, {}])
+def test_headers_that_are_not_given_are_no_hindrance(double: Double, client: OpenAI, nothing: Any) -> None:
+    with antiphon.conversation("c"):
+        client.post("/chat/completions", cast_to=object, body=CHAT, options={"headers": nothing})
+        client.chat.completions.create(**CHAT, extra_headers=nothing or None)
+    assert [call.headers["x-session-id"] for call in double.calls()] == ["c", "c"]
+    assert [call.body["conversation_id"] for call in double.calls()] == ["c", "c"]
+
+
+def test_ids_that_no_header_can_carry_are_sent_as_one_hash(double: Double, client: OpenAI) -> None:
+    with antiphon.conversation("gespräch\r\nX-Evil: 1", parent="père"):
+        client.post("/chat/completions", cast_to=object, body=CHAT, options={"idempotency_key": "é"})
+    [call] = double.calls()
+    assert call.body["conversation_id"] == call.headers["x-session-id"]
+    for name in ("x-session-id", "x-parent-session-id", "x-turn-id"):
+        assert len(bytes.fromhex(call.headers[name])) == 32
+    assert "x-evil" not in call.headers
+
+
+def test_extra_body_alone_is_no_json_object_to_stamp(double: Double, client: OpenAI) -> None:
+    with antiphon.conversation("c"):
+        client.post("/chat/completions", cast_to=object, options={"extra_json": {"model": "m"}})
+        client.post("/chat/completions", cast_to=object, body=[CHAT])
+    first, second = double.calls()
+    assert (first.body, second.body) == ({"model": "m"}, [CHAT])
+    assert (first.headers["x-session-id"], second.headers["x-session-id"]) == ("c", "c")
+
+
+def test_extra_body_wins_over_the_body_as_without_us(double: Double, client: OpenAI) -> None:
+    with antiphon.conversation("c"):
+        client.chat.completions.create(**CHAT, temperature=0, extra_body={"temperature": 1, "model": "n"})
+    assert double.calls()[0].body == {**CHAT, "temperature": 1, "model": "n", "conversation_id": "c"}
+
+
+def test_previous_response_names_a_turn_and_is_left_as_it_is(double: Double, client: OpenAI) -> None:
+    with antiphon.conversation("c"):
+        first = client.responses.create(model="m", input="hello")
+        client.responses.create(model="m", input="go on", previous_response_id=first.id)
+    sent = double.calls()[1]
+    assert sent.body["previous_response_id"] == first.id
+    assert (sent.body["conversation_id"], sent.headers["x-session-id"]) == ("c", "c")
+
+
+@pytest.mark.parametrize("state", ["conv_1", {"id": "conv_1"}])
+def test_state_that_the_server_keeps_is_left_beside_the_stamp(
+    double: Double, client: OpenAI, state: Any
+) -> None:
+    with antiphon.conversation("c"):
+        client.responses.create(model="m", input="hello", conversation=state)
+    [call] = double.calls()
+    assert call.body == {"model": "m", "input": "hello", "conversation": state, "conversation_id": "c"}
+
+
+def test_session_of_the_environment_needs_no_sdk_and_is_not_fought_by_it(
+    double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", double.base_url)
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Session-ID: static\nX-Gate: g")
+    with OpenAI(api_key="k") as client:
+        client.chat.completions.create(**CHAT)
+        antiphon_openai.wrap(client)
+        with antiphon.conversation("c"):
+            client.chat.completions.create(**CHAT)
+            client.with_options(timeout=60).chat.completions.create(**CHAT)
+    for call in double.calls():
+        assert (call.headers["x-session-id"], call.headers["x-gate"]) == ("static", "g")
+        assert call.body == CHAT
+    assert len(double.calls()) == 3

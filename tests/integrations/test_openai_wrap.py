@@ -9,6 +9,7 @@ import threading
 from typing import Any, cast
 
 import httpx
+import openai
 import pytest
 from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 
@@ -35,11 +36,12 @@ def test_public_names_are_these() -> None:
 
 def test_wrap_returns_the_same_client_of_the_same_type_and_name() -> None:
     with OpenAI(base_url="http://localhost:1/v1", api_key="k") as client:
-        agent = client.user_agent
+        agent, shown = client.user_agent, repr(type(client))
         assert antiphon_openai.wrap(client) is client
         assert isinstance(client, OpenAI)
         assert isinstance(client.with_options(timeout=1), OpenAI)
         assert (type(client).__name__, client.user_agent) == ("OpenAI", agent)
+        assert repr(type(client)) == shown
 
 
 def test_wrapping_twice_stamps_once_and_keeps_what_was_bound(double: Double) -> None:
@@ -106,6 +108,11 @@ def test_other_objects_are_refused_by_name() -> None:
         antiphon_openai.wrap(cast("Any", {}))
 
 
+def test_module_level_client_is_refused() -> None:
+    with pytest.raises(antiphon.ClientError, match="cannot wrap a module"):
+        antiphon_openai.wrap(cast("Any", openai))
+
+
 def test_unknown_wire_is_refused_at_once() -> None:
     with OpenAI(base_url="http://localhost:1/v1", api_key="k") as client:
         with pytest.raises(antiphon.WireError):
@@ -157,7 +164,7 @@ def test_azure_vendor_is_left_alone_and_an_azure_gateway_is_stamped(double: Doub
         api_key="k",
         http_client=cast("Any", answering(seen)),
     )
-    gateway = AzureOpenAI(azure_endpoint=double.base_url, api_version="1", api_key="k")
+    gateway = AzureOpenAI(azure_endpoint=double.base_url, azure_deployment="d", api_version="1", api_key="k")
     with vendor, gateway, antiphon.conversation("c"):
         for client in (vendor, gateway):
             assert isinstance(antiphon_openai.wrap(client), AzureOpenAI)
@@ -165,6 +172,10 @@ def test_azure_vendor_is_left_alone_and_an_azure_gateway_is_stamped(double: Doub
             client.with_options(timeout=60).chat.completions.create(**CHAT)
     assert all("x-session-id" not in request.headers for request in seen)
     assert [call.body["conversation_id"] for call in double.calls()] == ["c", "c"]
+    assert {call.path for call in double.calls()} == {
+        "/v1/openai/deployments/d/chat/completions?api-version=1"
+    }
+    assert double.ends() == ["/v1/openai/conversations/c"]
     assert double.requests[-1].headers["api-key"] == "k"
 
 
