@@ -2,15 +2,14 @@
 
     python examples/openai_tools.py --base-url http://localhost:8000/v1
 
-Two lines make it a conversation for the router: ``wrap`` the client, open a ``conversation``. Every call in
-the loop then says where it belongs, so that each turn starts from the KV of the last one; leaving the block
-frees it.
+The client is wrapped, so every call of the loop says which conversation it belongs to; leaving the block
+frees its KV. The turn keeps the history: the model's messages go back exactly as they came, so that each call
+starts from the KV of the last one.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -23,61 +22,53 @@ import antiphon_openai
 SHELF = {"bolts": (240, 0.12), "brackets": (36, 1.80), "hinges": (12, 2.45)}
 
 
-def stock(item: str) -> str:
+def stock(item: str) -> Any:
     """How many pieces of an item are on the shelf."""
-    return json.dumps({"item": item, "pieces": SHELF[item][0]})
+    return {"item": item, "pieces": SHELF[item][0]}
 
 
-def price(item: str) -> str:
+def price(item: str) -> Any:
     """Price of one piece of an item, in euros."""
-    return json.dumps({"item": item, "euros": SHELF[item][1]})
+    return {"item": item, "euros": SHELF[item][1]}
 
 
-TOOLS: dict[str, Callable[[str], str]] = {"stock": stock, "price": price}
+TOOLS: dict[str, Callable[..., Any]] = {"stock": stock, "price": price}
 
 
-def schema(tool: Callable[[str], str]) -> Any:
+def schema(tool: Callable[..., Any]) -> Any:
     item = {"type": "string", "enum": list(SHELF)}
     parameters = {"type": "object", "properties": {"item": item}, "required": ["item"]}
     function = {"name": tool.__name__, "description": tool.__doc__, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
-def answer(name: str, arguments: str) -> str:
+def run(call: antiphon.ToolCall) -> Any:
+    """The tool's result; where the model called it wrongly, what is wrong, so that it can try again."""
     try:
-        return TOOLS[name](json.loads(arguments)["item"])
+        return TOOLS[call.name](**call.parsed())
     except (KeyError, TypeError, ValueError) as error:
-        return json.dumps({"error": f"{type(error).__name__}: {error}"})
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
-def ask(client: OpenAI, model: str, question: str, most_turns: int) -> str:
-    """Answer the question in at most so many turns, tools in between."""
-    messages: list[Any] = [
-        {"role": "system", "content": "You keep the shop's shelf. Look things up with the tools."},
-        {"role": "user", "content": question},
-    ]
-    tools = [schema(tool) for tool in TOOLS.values()]
-    for turn in range(most_turns):
-        last = turn == most_turns - 1
+def ask(client: OpenAI, model: str, turn: antiphon.Turn, most_calls: int) -> str:
+    """The model's answer, after at most so many model calls, tools in between."""
+    for number in range(1, most_calls + 1):
         reply = client.chat.completions.create(
             model=model,
-            messages=messages,
-            tools=tools,
-            tool_choice="none" if last else "auto",
+            messages=turn.messages,
+            tools=[schema(tool) for tool in TOOLS.values()],
+            tool_choice="auto" if number < most_calls else "none",
             max_tokens=200,
             temperature=0,
         )
-        message = reply.choices[0].message
-        # Sent back exactly as it came: what is rewritten here cannot be reused by the next turn.
-        messages.append(message.to_dict())
-        if not message.tool_calls:
-            return message.content or ""
-        for call in message.tool_calls:
-            if call.type == "function":
-                result = answer(call.function.name, call.function.arguments)
-                print(f"turn {turn + 1}: {call.function.name}({call.function.arguments}) -> {result}")
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-    return ""
+        turn.add_reply(reply)
+        if not turn.calls:
+            break
+        for call in turn.calls:
+            result = run(call)
+            turn.add_tool_result(call.id, result)
+            print(f"turn {number}: {call.name}({call.arguments}) -> {result}")
+    return reply.choices[0].message.content or ""
 
 
 def main() -> None:
@@ -88,11 +79,16 @@ def main() -> None:
     arguments.add_argument("question", nargs="?", default="What are all hinges on the shelf worth?")
     given = arguments.parse_args()
 
-    key = os.environ.get("OPENAI_API_KEY", "none")
-    with OpenAI(base_url=given.base_url, api_key=key) as client, antiphon.conversation():
-        antiphon_openai.wrap(client)
+    client = OpenAI(base_url=given.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
+    with antiphon_openai.wrap(client), antiphon.conversation() as conversation:
         model = given.model or client.models.list().data[0].id
-        print(ask(client, model, given.question, given.turns))
+        turn = conversation.turn(
+            [
+                {"role": "system", "content": "You keep the shop's shelf. Look things up with the tools."},
+                {"role": "user", "content": given.question},
+            ]
+        )
+        print(ask(client, model, turn, given.turns))
 
 
 if __name__ == "__main__":
