@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ pytest.importorskip("langchain.agents")
 
 from langchain_openai import ChatOpenAI
 
-import antiphon_openai
 from antiphon_langgraph import chat_openai
 from rig.answers import LOGPROB_TOLERANCE
 from rig.fleet import UNCACHED, Pair
@@ -30,13 +28,6 @@ OTHERS = [
     Form("calls forced by name", None),
 ]
 ENOUGH = 0.98
-
-
-def plain(**kwargs: Any) -> ChatOpenAI:
-    """LangChain's own model, stamped as well."""
-    model = ChatOpenAI(**kwargs)
-    antiphon_openai.wrap(model.root_client)
-    return model
 
 
 @pytest.fixture
@@ -66,8 +57,9 @@ def assert_exact(router: str, turns: Sequence[Turn]) -> None:
 
 
 def both(router: str, form: Form) -> tuple[list[Turn], list[Turn]]:
-    """The turns with replies resubmitted verbatim, and as LangChain writes them again; both exact."""
-    verbatim, rewritten = investigate(chat_openai, router, form), investigate(plain, router, form)
+    """The turns with replies resubmitted verbatim, and as LangChain writes them again; both exact, and both
+    stamped: the middleware does it for a plain ``ChatOpenAI``."""
+    verbatim, rewritten = investigate(chat_openai, router, form), investigate(ChatOpenAI, router, form)
     for how, turns in (("verbatim", verbatim), ("ChatOpenAI", rewritten)):
         told(form, how, turns)
         assert_exact(router, turns)

@@ -19,7 +19,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-import antiphon
+from antiphon_langgraph import AntiphonMiddleware, conversation_of
 from rig.answers import MODEL, parse_reuse
 from rig.fleet import BLOCK
 
@@ -136,16 +136,18 @@ def investigate(
             ),
             [look],
             system_prompt=SYSTEM,
-            middleware=[Forcing(form, salt)],
+            middleware=[AntiphonMiddleware(), Forcing(form, salt)],
             checkpointer=InMemorySaver(),
         )
-        asked: Any = {"messages": [("user", QUESTION)]}, {"configurable": {"thread_id": salt}}
-        with antiphon.conversation():
-            if stream:
-                list(agent.stream(*asked, stream_mode="messages"))
-            else:
-                agent.invoke(*asked)
-    said = agent.get_state(asked[1]).values["messages"]
+        question, thread = {"messages": [("user", QUESTION)]}, {"configurable": {"thread_id": salt}}
+        if stream:
+            list(agent.stream(question, thread, stream_mode="messages"))
+        else:
+            agent.invoke(question, thread)
+        conversation = conversation_of(thread)
+        assert conversation is not None
+        conversation.close()
+    said = agent.get_state(thread).values["messages"]
     replies = [message for message in said if isinstance(message, AIMessage)]
     return [Turn(body, reply) for body, reply in zip(bodies, replies, strict=True)]
 
