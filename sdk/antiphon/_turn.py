@@ -69,7 +69,8 @@ class Turn:
 
     @property
     def id(self) -> str:
-        """Id of the next model call: the same on each try, another one once its reply is added."""
+        """Id of the next model call, as :meth:`stamp` sends it: the same on each try, another one once the
+        reply is added."""
         return self._id
 
     @property
