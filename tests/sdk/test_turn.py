@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
 
@@ -110,6 +111,14 @@ def test_results_go_in_the_order_of_their_calls(turn: Turn, order: tuple[int, ..
     for number in order:
         turn.add_tool_result(f"c{number}", f"r{number}")
     assert turn.messages[-3:] == [result(1, "r1"), result(2, "r2"), result(3, "r3")]
+
+
+def test_results_may_come_from_several_threads(turn: Turn) -> None:
+    numbers = range(64)
+    turn.add_reply(asking(*numbers))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda call: turn.add_tool_result(call.id, call.id), reversed(turn.calls)))
+    assert turn.messages[-64:] == [result(number, f"c{number}") for number in numbers]
 
 
 def test_results_stand_before_what_was_added_meanwhile(turn: Turn) -> None:
