@@ -76,19 +76,18 @@ def main() -> None:
     arguments.add_argument("--base-url", default="http://localhost:8000/v1")
     arguments.add_argument("--model", help="the server's first one if not given")
     arguments.add_argument("--turns", type=int, default=6)
-    arguments.add_argument("question", nargs="?", default="What are all hinges on the shelf worth?")
+    arguments.add_argument("questions", nargs="*", default=["What are all hinges on the shelf worth?"])
     given = arguments.parse_args()
 
     client = OpenAI(base_url=given.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
     with antiphon_openai.wrap(client), antiphon.conversation() as conversation:
         model = given.model or client.models.list().data[0].id
         turn = conversation.turn(
-            [
-                {"role": "system", "content": "You keep the shop's shelf. Look things up with the tools."},
-                {"role": "user", "content": given.question},
-            ]
+            [{"role": "system", "content": "You keep the shop's shelf. Look things up with the tools."}]
         )
-        print(ask(client, model, turn, given.turns))
+        for question in given.questions:
+            turn.add_user(question)
+            print(ask(client, model, turn, given.turns))
 
 
 if __name__ == "__main__":

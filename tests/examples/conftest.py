@@ -9,12 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from rig.recipe import Run, output_of
+from rig.recipe import Run, output_of, turns_of
 
 TOOL_TURNS = 2
 """Calls that the simulated model makes before it answers a question."""
 
-_TURNS = re.compile(r'^antiphon_turns_total\{path="(\w+)",reason="(\w+)"\} (\d+)', re.MULTILINE)
 _KEPT = re.compile(r"^antiphon_frontiers (\d+)", re.MULTILINE)
 
 
@@ -26,8 +25,8 @@ def run(simulated_stack: Any) -> Callable[..., Run]:
         stack = simulated_stack(prefill={"tool_turns": TOOL_TURNS}, decode={"tool_turns": TOOL_TURNS})
         output = output_of(recipe, stack.router, *arguments, environ=environ)
         metrics = httpx.get(f"{stack.router}/metrics", trust_env=False).text
-        turns = {(path, reason): int(count) for path, reason, count in _TURNS.findall(metrics)}
         asked = [received.body for received in stack.decode.requests if received.path.startswith("/v1/")]
-        return Run(output, turns, int(_KEPT.findall(metrics)[0]), asked, stack.decode.settings)
+        kept = int(_KEPT.findall(metrics)[0])
+        return Run(output, turns_of(stack.router), kept, asked, stack.decode.settings)
 
     return run

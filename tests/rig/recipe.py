@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from antiphon_server.simulator import Settings, expected_text
 
 ROOT = Path(__file__).parents[2]
+_TURNS = re.compile(r'^antiphon_turns_total\{path="(\w+)",reason="(\w+)"\} (\d+)', re.MULTILINE)
 
 
 def output_of(recipe: str, router: str, *arguments: str, environ: dict[str, str] | None = None) -> str:
@@ -37,6 +42,12 @@ def output_of(recipe: str, router: str, *arguments: str, environ: dict[str, str]
     return ran.stdout
 
 
+def turns_of(router: str) -> Counter[tuple[str, str]]:
+    """How many turns it served, by path and reason."""
+    metrics = httpx.get(f"{router}/metrics", trust_env=False).text
+    return Counter({(path, reason): int(count) for path, reason, count in _TURNS.findall(metrics)})
+
+
 @dataclass(frozen=True)
 class Run:
     """A recipe that ran on simulated engines.
@@ -46,7 +57,7 @@ class Run:
     """
 
     output: str
-    turns: dict[tuple[str, str], int]
+    turns: Counter[tuple[str, str]]
     kept: int
     asked: list[dict[str, Any]]
     settings: Settings
