@@ -50,7 +50,8 @@ def test_model_with_several_kv_groups_is_served_without_reuse_and_says_why(hybri
     with agent, decode, antiphon.conversation():
         for _ in range(2):
             answer = complete(agent, prompt, salt="salt", tokens=48)
-            assert answer.reuse == {"path": "cold", "matched": "0", "reason": "unsupported"}
+            outcome = {"path": "cold", "matched": "0", "reason": "unsupported"}
+            assert answer.reuse.items() >= outcome.items()
             assert_same(answer, complete(decode, prompt, salt=uuid.uuid4().hex, tokens=48), "plain P/D")
             prompt += answer.text + " And then?"
     assert counters.eventually(lambda: counters.pinned(hybrid.decode_urls[0]), lambda n: n == 0) == 0
