@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("langgraph")
 
 import antiphon_langgraph
+from antiphon import MissingDependencyError
 
 
 def run(code: str) -> str:
@@ -64,3 +66,14 @@ def test_what_is_missing_is_named_with_the_install_command(blocked: str, name: s
     told = run(REFUSED.format(blocked=blocked, name=name))
     assert told.startswith(f"MissingDependencyError {needed}")
     assert "pip install 'antiphon[langgraph]'" in told
+
+
+def test_missing_packages_are_our_error_in_process_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("langchain.agents")
+    monkeypatch.delitem(sys.modules, "antiphon_langgraph._middleware", raising=False)
+    monkeypatch.setitem(sys.modules, "langchain.agents.middleware", None)
+    with pytest.raises(MissingDependencyError, match="AntiphonMiddleware needs langchain"):
+        _ = antiphon_langgraph.AntiphonMiddleware
+    monkeypatch.setitem(sys.modules, "langgraph.errors", None)
+    with pytest.raises(MissingDependencyError, match="needs langgraph"):
+        importlib.reload(antiphon_langgraph)
