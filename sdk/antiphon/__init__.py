@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from antiphon._carry import carry, carrying
 from antiphon._conversation import Conversation, conversation, current
+from antiphon._divergence import Divergence
 from antiphon._errors import (
     AntiphonError,
     ClientError,
@@ -19,6 +20,7 @@ from antiphon._errors import (
 from antiphon._hook import hook, unhook
 from antiphon._router import Router
 from antiphon._stamp import Stamp, stamp
+from antiphon._statistics import Statistics
 from antiphon._tool_call import ToolCall
 from antiphon._turn import Turn
 from antiphon._wire import Wire, wire_of
@@ -28,9 +30,11 @@ __all__ = [
     "ClientError",
     "Conversation",
     "ConversationError",
+    "Divergence",
     "MissingDependencyError",
     "Router",
     "Stamp",
+    "Statistics",
     "ToolCall",
     "Turn",
     "TurnError",

@@ -13,6 +13,7 @@ from antiphon._contacts import Contacts
 from antiphon._errors import ConversationError
 from antiphon._identity import new_id, wire_id
 from antiphon._router import Router
+from antiphon._statistics import Statistics, registry
 from antiphon._steps import asteps, steps
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Conversation:
         ...     show(event)
         """
         return (asteps if isinstance(iterable, AsyncIterable) else steps)(self, iterable)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What its turns have reused, as far as this process saw them; also after its end."""
+        return registry.statistics(self.id)
 
     def seen_by(self, router: Router) -> None:
         """Note that a router was told of this conversation; adapters call it. Ending tells each of them."""
