@@ -8,7 +8,7 @@ longer sees it either.
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ class Scope:
 
     conversation: Conversation
     outer: Scope | None
-    token: Token[Scope | None] | None = None
     closed: bool = False
+    token: Token[Scope | None] = field(init=False)
 
 
 _innermost: ContextVar[Scope | None] = ContextVar("antiphon_conversation", default=None)
@@ -46,11 +46,8 @@ def enter(conversation: Conversation) -> Scope:
 def leave(scope: Scope) -> None:
     """Close a scope, from its own context or any other, in any order."""
     top = _innermost.get()
-    token, scope.token = scope.token, None
-    if token is None:
-        return
     try:
-        _innermost.reset(token)
+        _innermost.reset(scope.token)
     except ValueError:
         scope.closed = True
         return
