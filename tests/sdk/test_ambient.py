@@ -11,6 +11,7 @@ from antiphon import _ambient
 @pytest.fixture(autouse=True)
 def no_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_ambient, "_resolvers", {})
+    monkeypatch.setattr(_ambient, "_awaited", {})
 
 
 def test_framework_that_knows_a_conversation_is_asked_where_no_block_is_open() -> None:

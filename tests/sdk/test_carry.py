@@ -198,6 +198,7 @@ def test_process_pool_carries_the_id() -> None:
 def test_conversation_of_a_framework_is_carried_too(monkeypatch: pytest.MonkeyPatch) -> None:
     framework = threading.local()
     monkeypatch.setattr(_ambient, "_resolvers", {})
+    monkeypatch.setattr(_ambient, "_awaited", {})
     _ambient.register("framework", lambda: getattr(framework, "conversation", None))
     framework.conversation = antiphon.conversation("of-the-framework")
     assert current_id() == "of-the-framework"
