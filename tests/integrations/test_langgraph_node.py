@@ -19,10 +19,13 @@ from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Send, StreamWriter
+from openai import OpenAI
 
 import antiphon
+import antiphon_openai
 from antiphon_langgraph import conversation_node
-from doubles.agents import State, fan_out, line, thread
+from doubles.agents import State, fan_out, identity, line, thread
+from doubles.router import Double
 
 
 def look(state: Any) -> State:
@@ -200,6 +203,20 @@ async def test_async_generator_closes_with_its_consumer() -> None:
         assert look({})["seen"] == ["c"]
         await stepping.aclose()
     assert closed == ["c/own"]
+
+
+def test_leaving_a_node_ends_nothing_for_it_comes_back(double: Double) -> None:
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        antiphon_openai.wrap(client)
+
+        @conversation_node(name="critic")
+        def node(state: State) -> State:
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
+            return {}
+
+        line(("node", node)).invoke({}, thread("T"))
+    assert [identity(call) for call in double.calls()] == ["T/critic"]
+    assert double.ends() == []
 
 
 def test_errors_pass_and_leave_no_block_open() -> None:
