@@ -1,4 +1,4 @@
-"""Runs a recipe of ``examples/`` as its readers do, with nothing but this machine in reach."""
+"""Runs recipes of ``examples/`` as their readers do, with nothing but this machine in reach."""
 
 from __future__ import annotations
 
@@ -27,11 +27,22 @@ def output_of(recipe: str, router: str, *arguments: str, environ: dict[str, str]
     Raises:
         AssertionError: it failed, or tried to reach another machine.
     """
+    return output_of_program(
+        f"examples/{recipe}.py", "--base-url", f"{router}/v1", *arguments, environ=environ
+    )
+
+
+def output_of_program(*arguments: str, environ: dict[str, str] | None = None) -> str:
+    """What ``python <arguments>`` prints, run in the repository's root.
+
+    Raises:
+        AssertionError: it failed, or tried to reach another machine.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     paths = [Path(__file__).parent / "loopback_only", ROOT / "sdk", ROOT / "integrations"]
     path = os.pathsep.join([*map(str, paths), *filter(None, [inherited.get("PYTHONPATH")])])
     ran = subprocess.run(
-        [sys.executable, f"examples/{recipe}.py", "--base-url", f"{router}/v1", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env={**inherited, "PYTHONPATH": path, **(environ or {})},
         capture_output=True,
