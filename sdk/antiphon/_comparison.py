@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon._difference import Difference, common, difference, excerpts, kind_of_text
 from antiphon._divergence import Divergence, Kind
 from antiphon._history import MARKS, History, Message, answers_of, history_of, normal, role_of
 
-_IDENTITIES = (("model", Kind.MODEL), ("cache_salt", Kind.SALT))
 _FRAMES = ("system", "instructions")
 """Texts that stand before the messages."""
 _OPTIONS = (
@@ -23,6 +22,7 @@ _OPTIONS = (
     "continue_final_message",
     "add_special_tokens",
 )
+_INSTRUCTING = frozenset({"developer", "system"})
 _SPOKEN = frozenset({"assistant", "function_call", "reasoning", None})
 """Roles, and types of items, that may be the model's."""
 _ANSWERED = frozenset({"arguments", "content", "function_call", "input", "reasoning", "tool_calls"})
@@ -47,55 +47,47 @@ def divergence_of(
         old, new = history_of(before), history_of(after)
         if old is None or new is None or old.part != new.part:
             return None
-        return next(_divergences(old, new, answers_of(reply), differs, intact), None)
+        return _divergence(old, new, answers_of(reply), differs, intact)
     except RecursionError:
         return None
 
 
-def _divergences(
+def _divergence(
     old: History, new: History, answers: list[list[Message]], differs: bool, intact: bool | None
-) -> Iterator[Divergence]:
-    """All that may explain it, the best explanation first."""
-    for name, kind in _IDENTITIES:
-        yield from _field(kind, name, old, new)
-    yield from _tools(old, new)
-    yield from _frames(old, new)
-    if old.part == "prompt":
-        yield from _prompts(old, new, answers, differs)
-        return
-    yield from _messages(old, new)
-    yield from _answer(old, new, answers)
-    for name in _OPTIONS:
-        yield from _field(Kind.OPTIONS, name, old, new)
-    if not intact:
-        yield from _labels(old, new)
-    place = len(old.messages)
-    if place == len(new.messages):  # the same prompt again
-        return
-    came = new.messages[place]
-    if any(answer[0].get("content") == "" for answer in answers) and came.get("content") is None:
-        yield Divergence(Kind.NULLED, new.part, place, role_of(came), "content")
-    if differs and (answers or intact is False):
-        yield Divergence(Kind.RENDERED, new.part)
-    elif differs:
-        yield Divergence(Kind.ANSWER, new.part, place, role_of(came))
+) -> Divergence | None:
+    """The best explanation comes first."""
+    framed = (
+        _field(Kind.MODEL, "model", old, new)
+        or _field(Kind.SALT, "cache_salt", old, new)
+        or _tools(old, new)
+        or _frames(old, new)
+    )
+    if framed or old.part == "prompt":
+        return framed or _prompts(old, new, answers, differs)
+    return (
+        _messages(old, new)
+        or _answer(old, new, answers)
+        or next(filter(None, (_field(Kind.OPTIONS, name, old, new) for name in _OPTIONS)), None)
+        or (None if intact else _labels(old, new))
+        or _unseen(old, new, answers, differs, intact)
+    )
 
 
-def _field(kind: Kind, name: str, old: History, new: History) -> Iterator[Divergence]:
+def _field(kind: Kind, name: str, old: History, new: History) -> Divergence | None:
     was, now = old.body.get(name), new.body.get(name)
-    if was != now:
-        yield Divergence(kind, name, None, None, "", *excerpts(was, now))
+    return Divergence(kind, name, None, None, "", *excerpts(was, now)) if was != now else None
 
 
-def _tools(old: History, new: History) -> Iterator[Divergence]:
+def _tools(old: History, new: History) -> Divergence | None:
     """Templates write them as JSON, so the order of fields counts too."""
     was, now = (_listed(history.body.get("tools")) for history in (old, new))
     texts, others = [json.dumps(tool) for tool in was], [json.dumps(tool) for tool in now]
-    if texts != others:
-        ordered, also = (sorted(json.dumps(tool, sort_keys=True) for tool in tools) for tools in (was, now))
-        kind = Kind.TOOLS_REORDERED if ordered == also else Kind.TOOLS
-        at = common(texts, others)
-        yield Divergence(kind, "tools", None, None, "", *excerpts("".join(texts[at:]), "".join(others[at:])))
+    if texts == others:
+        return None
+    ordered, also = (sorted(json.dumps(tool, sort_keys=True) for tool in tools) for tools in (was, now))
+    kind = Kind.TOOLS_REORDERED if ordered == also else Kind.TOOLS
+    at = common(texts, others)
+    return Divergence(kind, "tools", None, None, "", *excerpts("".join(texts[at:]), "".join(others[at:])))
 
 
 def _listed(tools: Any) -> list[Any]:
@@ -106,60 +98,57 @@ def _unmarked(tool: Any) -> Any:
     return {k: v for k, v in tool.items() if k not in MARKS} if isinstance(tool, dict) else tool
 
 
-def _frames(old: History, new: History) -> Iterator[Divergence]:
+def _frames(old: History, new: History) -> Divergence | None:
     for name in _FRAMES:
         was, now = (normal({"content": history.body.get(name)}) for history in (old, new))
         if was != now:
             found = difference(was, now)
             path = found.path.removeprefix("content")
-            yield _located(found._replace(path=path.lstrip(".")), name, None, "system")
+            return _located(found._replace(path=path), name, None, "system")
+    return None
 
 
-def _prompts(old: History, new: History, answers: list[list[Message]], differs: bool) -> Iterator[Divergence]:
+def _prompts(old: History, new: History, answers: list[list[Message]], differs: bool) -> Divergence | None:
     """Of the completions API: texts, or lists of token ids."""
     was, now = old.messages[0]["content"], new.messages[0]["content"]
-    if type(was) is not type(now):
-        return
+    if type(was) is not type(now) or was == now:
+        return None
     if now[: len(was)] != was:
         kind = Kind.REMOVED if was[: len(now)] == now else Kind.EDITED
         if kind is Kind.EDITED and isinstance(was, str):
             kind = kind_of_text(was, now)
-        yield Divergence(kind, "prompt", None, None, "", *excerpts(was, now))
-        return
+        return Divergence(kind, "prompt", None, None, "", *excerpts(was, now))
     grown = now[len(was) :]
-    if not grown:
-        return
     texts = [answer[0].get("content") for answer in answers] if isinstance(was, str) else []
     told = [text for text in texts if isinstance(text, str)]
     if told and not any(grown.startswith(text) for text in told):
         resent = grown[: len(told[0])]
         kind = kind_of_text(told[0], resent)
-        yield Divergence(kind, "prompt", None, "assistant", "", *excerpts(told[0], resent))
-    elif differs and not told:
-        yield Divergence(Kind.ANSWER, "prompt")
+        return Divergence(kind, "prompt", None, "assistant", "", *excerpts(told[0], resent))
+    return Divergence(Kind.ANSWER, "prompt") if differs and not told else None
 
 
-def _messages(old: History, new: History) -> Iterator[Divergence]:
+def _messages(old: History, new: History) -> Divergence | None:
     """The first message that was sent before and does not come again in its place."""
     was, now = ([normal(message) for message in history.messages] for history in (old, new))
     first = common(was, now)
     if first == len(was):
-        return
+        return None
     gone = old.messages[first]
     if first == len(now):
-        yield _whole(Kind.REMOVED, old.part, first, role_of(gone), gone)
-        return
+        return _whole(Kind.REMOVED, old.part, first, role_of(gone), gone)
     came = new.messages[first]
     here, there = _meeting(was, now, first)
-    if here == there and (here > first or role_of(gone) == role_of(came)):
-        yield _located(difference(was[first], now[first]), new.part, first, role_of(came))
-    elif here < there:
-        yield _whole(Kind.INSERTED, new.part, first, role_of(came), gone, came)
-    elif there == first < here and was[first] in now[first:]:
-        yield _whole(Kind.REORDERED, new.part, first, role_of(came), gone, came)
-    else:
-        kind = Kind.REASONING if role_of(gone) == "reasoning" else Kind.REMOVED
-        yield _whole(kind, old.part, first, role_of(gone), gone, came)
+    if here < there and len(was) - here < len(now) - there:  # an answer follows; else it is but said again
+        return _whole(Kind.INSERTED, new.part, first, role_of(came), gone, came)
+    if there == first < here and was[first] in now[first:]:
+        return _whole(Kind.REORDERED, new.part, first, role_of(came), gone, came)
+    role = role_of(gone)
+    stays = role == role_of(came) and (here <= there or role in _INSTRUCTING)
+    if stays or here == there > first:
+        return _located(difference(was[first], now[first]), new.part, first, role_of(came))
+    kind = Kind.REASONING if role == "reasoning" else Kind.REMOVED
+    return _whole(kind, old.part, first, role, gone, came)
 
 
 def _meeting(was: Sequence[Message], now: Sequence[Message], first: int) -> tuple[int, int]:
@@ -173,18 +162,17 @@ def _meeting(was: Sequence[Message], now: Sequence[Message], first: int) -> tupl
     return first, first
 
 
-def _answer(old: History, new: History, answers: list[list[Message]]) -> Iterator[Divergence]:
+def _answer(old: History, new: History, answers: list[list[Message]]) -> Divergence | None:
     """How the reply that came between the requests was sent back."""
     place = len(old.messages)
     came = new.messages[place:]
     if not came:
-        return
+        return None
     if role_of(came[0]) not in _SPOKEN:
-        yield _whole(Kind.REMOVED, new.part, place, "assistant", answers[0][0] if answers else {}, came[0])
-        return
+        said = answers[0][0] if answers else {}
+        return _whole(Kind.REMOVED, new.part, place, "assistant", said, came[0])
     found = [_resent(answer, came, new.part, place) for answer in answers]
-    if found and found[0] is not None and None not in found:
-        yield found[0]
+    return None if None in found else next(iter(found), None)
 
 
 def _resent(answer: Sequence[Message], came: Sequence[Message], part: str, place: int) -> Divergence | None:
@@ -201,15 +189,35 @@ def _resent(answer: Sequence[Message], came: Sequence[Message], part: str, place
     return None
 
 
-def _labels(old: History, new: History) -> Iterator[Divergence]:
+def _labels(old: History, new: History) -> Divergence | None:
     """Differences that most templates do not render."""
     for index, (was, now) in enumerate(zip(old.messages, new.messages, strict=False)):
-        if was.get("content") == "" and now.get("content") is None:
-            yield Divergence(Kind.NULLED, new.part, index, role_of(now), "content")
+        if _nulled(was, now):
+            return Divergence(Kind.NULLED, new.part, index, role_of(now), "content")
         labelled, also = normal(was, MARKS), normal(now, MARKS)
         if labelled != also:
             found = difference(labelled, also)._replace(kind=Kind.FIELD)
-            yield _located(found, new.part, index, role_of(now))
+            return _located(found, new.part, index, role_of(now))
+    return None
+
+
+def _nulled(was: Message, now: Message) -> bool:
+    return was.get("content") == "" and now.get("content") is None
+
+
+def _unseen(
+    old: History, new: History, answers: list[list[Message]], differs: bool, intact: bool | None
+) -> Divergence | None:
+    """What is left when all that was sent before is sent again."""
+    place = len(old.messages)
+    if place == len(new.messages):  # the same prompt again
+        return None
+    came = new.messages[place]
+    if any(_nulled(answer[0], came) for answer in answers):
+        return Divergence(Kind.NULLED, new.part, place, role_of(came), "content")
+    if differs and (answers or intact is False):
+        return Divergence(Kind.RENDERED, new.part)
+    return Divergence(Kind.ANSWER, new.part, place, role_of(came)) if differs else None
 
 
 def _located(found: Difference, part: str, index: int | None, role: str | None) -> Divergence:

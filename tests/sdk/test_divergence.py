@@ -95,6 +95,7 @@ ARGUMENTS = "tool_calls[0].function.arguments"
         ([SYSTEM, ASK], Kind.REMOVED, 2, "assistant", ""),
         ([*HISTORY, MORE], Kind.REMOVED, 4, "assistant", ""),
         ([SYSTEM, MORE, *NEXT[1:]], Kind.INSERTED, 1, "user", ""),
+        ([{**SYSTEM, "content": "Other."}, ANSWER, RESULT], Kind.EDITED, 0, "system", "content"),
         ([SYSTEM, CALL, ASK, *NEXT[3:]], Kind.REORDERED, 1, "assistant", ""),
         ([{"role": "user", "content": "Sum up."}], Kind.REMOVED, 0, "system", ""),
     ],
@@ -131,6 +132,12 @@ def test_what_frames_the_messages_is_compared_too(field: str, was: Any, now: Any
     assert found is not None
     assert (found.kind, found.part, found.index) == (kind, field, None)
     assert str(found).startswith(field)
+
+
+def test_message_that_is_said_again_is_no_sign_of_an_inserted_one() -> None:
+    changed = {**SYSTEM, "content": "It is 12:01."}
+    assert compared([changed, ANSWER, MORE], [SYSTEM, MORE]).where == "messages[0].content (system)"
+    assert compared([changed, CALL, MORE], [MORE, ASK]).kind is Kind.REMOVED
 
 
 def test_tools_explain_more_than_messages_and_these_more_than_options() -> None:
