@@ -41,7 +41,7 @@ def stamped(client: Any, binding: Binding, options: FinalRequestOptions, now: fl
     if call is None:
         return options
 
-    headers: Mapping[str, Any] = options.headers if isinstance(options.headers, Mapping) else {}
+    headers: Mapping[str, Any] = options.headers or {}
     sent = options.json_data if isinstance(options.json_data, Mapping) and not options.files else None
     extra: Mapping[str, Any] = options.extra_json or {}
     addition = stamp(

@@ -162,6 +162,17 @@ def test_call_is_observed_where_a_later_subclass_copies_its_options(
     assert [conversation for conversation, _ in seen] == ["c"]
 
 
+def test_stream_that_a_mocked_transport_holds_is_no_whole_reply(seen: Seen) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b"data: [DONE]\n\n")
+
+    transport = cast("Any", httpx.Client(transport=httpx.MockTransport(answer)))
+    client = antiphon_openai.wrap(OpenAI(base_url="http://r/v1", api_key="k", http_client=transport))
+    with client, antiphon.conversation("c", keep=True):
+        list(client.chat.completions.create(**CHAT, stream=True))
+    assert [exchange.reply for _, exchange in seen] == [None]
+
+
 def test_turn_id_is_the_one_sent(double: Double, client: OpenAI, seen: Seen) -> None:
     with antiphon.conversation("c"):
         client.chat.completions.create(**CHAT, extra_headers={"x-turn-id": "mine"})

@@ -66,6 +66,15 @@ def test_unwrap_gives_the_client_back_as_it_was(double: Double) -> None:
     assert "x-session-id" not in double.calls()[0].headers
 
 
+def test_unwrap_forgets_what_was_bound(double: Double) -> None:
+    with OpenAI(base_url=double.base_url, api_key="k") as client:
+        antiphon_openai.wrap(client, conversation=antiphon.conversation("bound"), wire="dynamo")
+        antiphon_openai.wrap(antiphon_openai.unwrap(client))
+        with antiphon.conversation("c"):
+            client.chat.completions.create(**CHAT)
+    assert double.calls()[0].headers["x-session-id"] == "c"
+
+
 def test_unwrap_refuses_under_a_later_subclass() -> None:
     with OpenAI(base_url="http://localhost:1/v1", api_key="k") as client:
         antiphon_openai.wrap(client)
@@ -97,7 +106,8 @@ def test_bound_conversation_wins_over_the_surrounding_one_and_survives_with_opti
         antiphon_openai.wrap(client, conversation=bound)
         with antiphon.conversation("around"):
             client.with_options(timeout=60).with_options(max_retries=1).chat.completions.create(**CHAT)
-    assert [call.body["conversation_id"] for call in double.calls()] == ["bound"]
+            client.copy(timeout=60).chat.completions.create(**CHAT)
+    assert [call.body["conversation_id"] for call in double.calls()] == ["bound", "bound"]
     assert double.ends() == []
     bound.close()
     assert double.ends() == ["/v1/conversations/bound"]
