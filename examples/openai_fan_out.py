@@ -53,16 +53,18 @@ async def main() -> None:
         turn = editor.turn([{"role": "system", "content": "You edit a report. Be brief."}])
         outline = await say(client, model, turn, f"Outline a report on {given.topic}.")
         print(f"outline: {outline}")
+        researchers = [editor.child(angle) for angle in ANGLES]
         async with asyncio.TaskGroup() as group:
-            researchers = {
-                angle: group.create_task(
-                    research(client, model, editor.child(angle), f"{angle} of {given.topic}")
-                )
-                for angle in ANGLES
-            }
-        notes = "\n".join(f"{angle}: {researcher.result()}" for angle, researcher in researchers.items())
+            tasks = [
+                group.create_task(research(client, model, researcher, f"{angle} of {given.topic}"))
+                for angle, researcher in zip(ANGLES, researchers, strict=True)
+            ]
+        notes = "\n".join(f"{angle}: {task.result()}" for angle, task in zip(ANGLES, tasks, strict=True))
         report = await say(client, model, turn, f"Write it, from these notes:\n{notes}")
         print(f"{notes}\nreport: {report}")
+        for name, conversation in zip(["editor", *ANGLES], [editor, *researchers], strict=True):
+            reuse = conversation.statistics
+            print(f"{name}: reused {reuse.matched_tokens} of {reuse.prompt_tokens} prompt tokens")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -24,7 +25,7 @@ def double() -> Iterator[Double]:
     with running() as double:
         double.answer = writer
         output = output_of("openai_fan_out", double.base_url.removesuffix("/v1"), "--model", "m")
-        assert [line.partition(": ")[0] for line in output.splitlines()][:5] == ["outline", *ANGLES, "report"]
+        assert [line.partition(": ")[0] for line in output.splitlines()[:5]] == ["outline", *ANGLES, "report"]
         yield double
 
 
@@ -73,5 +74,9 @@ def test_openai_fan_out(run: Callable[..., Run]) -> None:
     ran = run("openai_fan_out")
     ran.assert_conversations(1 + len(ANGLES))
     ran.assert_exact()
+    lines = ran.output.splitlines()[-1 - len(ANGLES) :]
+    reused = [re.fullmatch(r"(\w+): reused (\d+) of (\d+) prompt tokens", line) for line in lines]
+    assert [found and found[1] for found in reused] == ["editor", *ANGLES]
+    assert all(found and 0 < int(found[2]) < int(found[3]) for found in reused)
     assert ran.reused == 1 + 2 * len(ANGLES)
     assert ran.kept == 0
