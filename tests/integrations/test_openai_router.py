@@ -65,13 +65,16 @@ async def test_second_turn_reuses_the_first_and_leaving_the_block_frees_the_kv(k
     async with router_over(prefill, decode) as url, AsyncOpenAI(base_url=url, api_key="k") as client:
         antiphon_openai.wrap(client)
         if kind == "async block":
-            async with antiphon.conversation("agent/1 of 2"):
+            async with antiphon.conversation(f"agent/{kind}") as conversation:
                 await talk(client)
         else:
-            with antiphon.conversation("agent/1 of 2"):
+            with antiphon.conversation(f"agent/{kind}") as conversation:
                 await talk(client)
         assert paths[0] == "path=cold"
         assert paths[1] in ("path=append", "path=reuse")
+        seen = conversation.statistics
+        assert (seen.turns, seen.paths["cold"], seen.divergence) == (2, 1, None)
+        assert seen.last_matched
         async with asyncio.timeout(30):
             while decode.pinned_blocks:  # noqa: ASYNC110 - the engine has no event for it
                 await asyncio.sleep(0.01)
