@@ -138,28 +138,38 @@ def _messages(old: History, new: History) -> Divergence | None:
     if first == len(now):
         return _whole(Kind.REMOVED, old.part, first, role_of(gone), gone)
     came = new.messages[first]
-    here, there = _meeting(was, now, first)
-    if here < there and len(was) - here < len(now) - there:  # an answer follows; else it is but said again
+    names, others = _names(old.messages[first:]), _names(new.messages[first:])
+    here, there = _meeting(names, others)
+    if (
+        here < there and len(names) - here < len(others) - there
+    ):  # an answer follows; else it is but said again
         return _whole(Kind.INSERTED, new.part, first, role_of(came), gone, came)
-    if there == first < here and was[first] in now[first:]:
+    if there == 0 < here and names[0] in others:
         return _whole(Kind.REORDERED, new.part, first, role_of(came), gone, came)
     role = role_of(gone)
     stays = role == role_of(came) and (here <= there or role in _INSTRUCTING)
-    if stays or here == there > first:
+    if stays or here == there > 0:
         return _located(difference(was[first], now[first]), new.part, first, role_of(came))
     kind = Kind.REASONING if role == "reasoning" else Kind.REMOVED
     return _whole(kind, old.part, first, role, gone, came)
 
 
-def _meeting(was: Sequence[Message], now: Sequence[Message], first: int) -> tuple[int, int]:
-    """Where both go on together: places in ``was`` and ``now``; ``first`` twice if they never do."""
+def _names(messages: Sequence[Message]) -> list[str]:
+    """One text for equal messages. Ids are part of it: a call may be made twice."""
+    return [json.dumps(normal(message, MARKS), sort_keys=True) for message in messages]
+
+
+def _meeting(was: Sequence[str], now: Sequence[str]) -> tuple[int, int]:
+    """Where two lists whose first elements differ go on together: a place in each, 0 if they never do."""
+    if was[1:2] == now[1:2] != []:
+        return 1, 1
     places: dict[str, list[int]] = {}
-    for place in range(first, len(was)):
-        places.setdefault(json.dumps(was[place], sort_keys=True), []).append(place)
-    for there in range(first, len(now)):
-        if found := places.get(json.dumps(now[there], sort_keys=True)):
-            return min(found, key=lambda place: abs(place - there)), there
-    return first, first
+    for here, name in enumerate(was):
+        places.setdefault(name, []).append(here)
+    for there, name in enumerate(now):
+        if found := places.get(name):
+            return min(found, key=lambda here: abs(here - there)), there
+    return 0, 0
 
 
 def _answer(old: History, new: History, answers: list[list[Message]]) -> Divergence | None:

@@ -140,6 +140,23 @@ def test_message_that_is_said_again_is_no_sign_of_an_inserted_one() -> None:
     assert compared([changed, CALL, MORE], [MORE, ASK]).kind is Kind.REMOVED
 
 
+def test_calls_that_are_made_again_and_again_are_told_apart() -> None:
+    def polled(times: int, arguments: str = "{}") -> list[Message]:
+        function = {"name": "poll", "arguments": arguments}
+        calls = [{"id": f"c{place}", "type": "function", "function": function} for place in range(times)]
+        pairs = [
+            [{"role": "assistant", "tool_calls": [c]}, {**RESULT, "tool_call_id": c["id"]}] for c in calls
+        ]
+        return [ASK, *(message for pair in pairs for message in pair)]
+
+    found = compared(
+        [*polled(2, '{"a":1}')[:3], *polled(9)[3:]], [*polled(2, '{"a": 1}')[:3], *polled(7)[3:]]
+    )
+    assert (found.kind, found.index) == (Kind.ARGUMENTS, 1)
+    back = compared([*polled(2, '{"a":1}')[:3], *polled(9)[3:]], polled(7))
+    assert (back.kind, back.index) == (Kind.EDITED, 1)
+
+
 def test_tools_explain_more_than_messages_and_these_more_than_options() -> None:
     changed = edited(1, content="other")
     found = divergence_of(body(HISTORY, tools=TOOLS), body(changed))
