@@ -98,6 +98,8 @@ async def main() -> None:
             print(question)
             result = await Runner.run(agent, question, session=session, max_turns=8)
             print(result.final_output)
+        told = conversation.statistics  # the shopkeeper's own turns
+        print(f"{dict(told.paths)}: {told.matched_tokens} of {told.prompt_tokens} tokens not computed again")
 
 
 if __name__ == "__main__":

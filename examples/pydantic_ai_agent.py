@@ -58,7 +58,7 @@ async def main() -> None:
     client = antiphon_openai.wrap(
         AsyncOpenAI(base_url=given.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
     )
-    async with client, antiphon.conversation():
+    async with client, antiphon.conversation() as conversation:
         model = given.model or (await client.models.list()).data[0].id
         agent = shopkeeper(model, client)
         history: Sequence[ModelMessage] = []
@@ -69,6 +69,8 @@ async def main() -> None:
             )
             print(result.output)
             history = result.all_messages()
+        told = conversation.statistics
+        print(f"{dict(told.paths)}: {told.matched_tokens} of {told.prompt_tokens} tokens not computed again")
 
 
 if __name__ == "__main__":
