@@ -17,8 +17,9 @@ from pydantic import Field, InstanceOf, PrivateAttr, model_validator
 
 import antiphon_openai
 from antiphon import Conversation, Wire
+from antiphon._assembly import assembled
 from antiphon._calls import is_vendor
-from antiphon_langgraph._verbatim import KEPT, Message, assembled, keep, restore
+from antiphon_langgraph._verbatim import KEPT, Message, keep, restore
 
 _log = logging.getLogger("antiphon")
 

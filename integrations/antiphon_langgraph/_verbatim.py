@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 KEPT = "antiphon_verbatim"
@@ -25,8 +25,6 @@ _NOT_RESUBMITTED = frozenset({"annotations", "audio", "content", "function_call"
 _REPLY_ONLY = frozenset({"index", "parsed_arguments"})
 """The same for fields of tool calls."""
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
-_WHOLE = frozenset({"id", "index", "role", "type"})
-"""Fields that come whole in a stream, not piece by piece."""
 
 
 def keep(raw: Message, default: Message, origin: str) -> str | None:
@@ -60,35 +58,6 @@ def restore(default: Message, kept: object, origin: str) -> Message:
     except (ValueError, KeyError, TypeError):
         pass
     return default
-
-
-def assembled(deltas: Sequence[Mapping[str, Any]]) -> Message:
-    """The message that a stream's deltas make up, fields that nobody knows included."""
-    message: Message = _joined("", deltas)
-    return message
-
-
-def _joined(name: str, parts: Sequence[Any]) -> Any:
-    """One field of its parts: text is concatenated, lists by ``index``, mappings by field; else the last."""
-    if name in _WHOLE:
-        return next((part for part in reversed(parts) if part != ""), "")
-    if all(isinstance(part, str) for part in parts):
-        return "".join(parts)
-    if all(isinstance(part, Mapping) for part in parts):
-        names = dict.fromkeys(field for part in parts for field in part)
-        present = {field: [part[field] for part in parts if part.get(field) is not None] for field in names}
-        return {field: _joined(field, values) for field, values in present.items() if values}
-    if all(isinstance(part, list) for part in parts):
-        return _by_index(item for part in parts for item in part)
-    return parts[-1]
-
-
-def _by_index(items: Iterable[Any]) -> list[Any]:
-    groups: dict[object, list[Any]] = {}
-    for place, item in enumerate(items):
-        index = item.get("index") if isinstance(item, Mapping) else None
-        groups.setdefault(("alone", place) if index is None else index, []).append(item)
-    return [_joined("", group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
 def _digest(default: Message, origin: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("langchain_openai")
 
-from antiphon_langgraph._verbatim import assembled, keep, restore
+from antiphon_langgraph._verbatim import keep, restore
 
 Message = dict[str, Any]
 ORIGIN = "http://router/v1 m"
@@ -136,39 +136,3 @@ def test_kept_of_the_wrong_shape_changes_nothing() -> None:
     kept = json.loads(keep(message("Hi", reasoning="x"), message("Hi"), ORIGIN) or "")
     for shape in (json.dumps({**kept, "raw": 3}), json.dumps({"of": kept["of"]}), json.dumps(kept) * 2):
         assert restore(message("Hi"), shape, ORIGIN) == message("Hi")
-
-
-def test_deltas_make_the_message_that_a_whole_reply_would_be() -> None:
-    deltas: list[Message] = [
-        {"role": "assistant", "content": "", "refusal": None},
-        {"reasoning": "Let "},
-        {"reasoning": "me.", "depth": 1, "more": {"a": "x"}},
-        {"content": "Hm", "depth": 2, "more": {"a": "y", "b": None}},
-        {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "look"}}]},
-        {"tool_calls": [{"index": 0, "id": "", "function": {"arguments": '{"a"'}}]},
-        {
-            "tool_calls": [
-                {"index": 0, "id": None, "function": {"arguments": ":1}"}},
-                {"index": 1, "id": "c2"},
-            ]
-        },
-        {"notes": ["a"]},
-        {"notes": ["b", {"c": 1}], "mixed": "text"},
-        {"mixed": ["list"]},
-        {},
-    ]
-    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}
-    assert assembled(deltas) == {
-        "role": "assistant",
-        "content": "Hm",
-        "reasoning": "Let me.",
-        "depth": 2,
-        "more": {"a": "xy"},
-        "tool_calls": [call, {"index": 1, "id": "c2"}],
-        "notes": ["a", "b", {"c": 1}],
-        "mixed": ["list"],
-    }
-
-
-def test_a_field_that_is_empty_in_every_delta_stays_so() -> None:
-    assert assembled([{"id": "", "content": ""}, {"id": ""}]) == {"id": "", "content": ""}
