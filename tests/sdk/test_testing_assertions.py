@@ -17,6 +17,7 @@ from openai import OpenAI
 import antiphon
 from antiphon.testing import (
     FakeRouter,
+    Outcome,
     Recorded,
     assert_distinct_turns,
     assert_ended,
@@ -25,6 +26,7 @@ from antiphon.testing import (
     mocked,
     tool_call,
 )
+from antiphon.testing._sent import recorded
 
 USER: Any = {"role": "user", "content": "How many hinges are there?"}
 ANSWER: Any = {"role": "assistant", "content": "12"}
@@ -283,10 +285,27 @@ def with_arguments(arguments: str) -> Any:
 )
 def test_history_that_was_written_again_is_shown_where(messages: Any, said: str) -> None:
     message = refused(assert_history_kept, [call([USER], ASKING), call(messages)])
-    assert message == (
-        f"the history of conversation 'c' was not kept: {said}. Up to there the KV of the last turn is of "
-        "use, and no further: send back what came, as it came (antiphon.Turn does)"
+    assert message.startswith(f"the history of conversation 'c' was not kept: {said}. ")
+
+
+def test_cause_and_remedy_are_told_where_they_show() -> None:
+    message = refused(
+        assert_history_kept,
+        [call([USER], ASKING), call([USER, with_arguments('{"item": "hinges"}'), RESULT])],
     )
+    assert "is the same JSON in other text" in message
+    assert "Conversation.turn()" in message
+    message = refused(assert_history_kept, [call([USER], ANSWER), call([USER, {**ANSWER, "type": "b"}])])
+    assert message.endswith("Send back what came, as it came: antiphon.Turn does.")
+
+
+def test_what_a_reply_said_of_reuse_is_read() -> None:
+    request = httpx.Request("POST", "http://router/v1/chat/completions")
+    told = {"X-Antiphon-Reuse": "path=reuse; matched=3; reason=full; prompt=4"}
+    assert recorded(httpx.Response(200, headers=told, request=request)).reuse == Outcome(
+        "reuse", "full", 3, 4
+    )
+    assert recorded(httpx.Response(200, request=request)).reuse is None
 
 
 def test_long_texts_are_shown_around_the_difference() -> None:

@@ -9,8 +9,8 @@ import antiphon.testing
 def test_public_names_are_these() -> None:
     assert antiphon.testing.__all__ == [
         "FakeRouter",
+        "Outcome",
         "Recorded",
-        "Reuse",
         "assert_distinct_turns",
         "assert_ended",
         "assert_history_kept",

@@ -11,6 +11,7 @@ need anything besides the SDK: ``pip install 'antiphon[testing]'``.
 
 from __future__ import annotations
 
+from antiphon._outcome import Outcome
 from antiphon.testing._assertions import (
     assert_distinct_turns,
     assert_ended,
@@ -20,13 +21,12 @@ from antiphon.testing._assertions import (
 from antiphon.testing._mocked import mocked
 from antiphon.testing._recorded import Recorded
 from antiphon.testing._reply import tool_call
-from antiphon.testing._reuse import Reuse
 from antiphon.testing._router import FakeRouter
 
 __all__ = [
     "FakeRouter",
+    "Outcome",
     "Recorded",
-    "Reuse",
     "assert_distinct_turns",
     "assert_ended",
     "assert_history_kept",

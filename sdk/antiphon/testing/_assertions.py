@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
+from antiphon._comparison import divergence_of
 from antiphon._conversation import Conversation
 from antiphon._identity import wire_id
 from antiphon.testing._history import difference, extended, history_field, history_of, setting_of
@@ -89,9 +91,8 @@ def assert_history_kept(calls: Iterable[Any]) -> None:
             parted = _parted(before, (name, call))
             if parted is not None:
                 raise AssertionError(
-                    f"the history of conversation {call.conversation!r} was not kept: {parted}. Up to there "
-                    "the KV of the last turn is of use, and no further: send back what came, as it came "
-                    "(antiphon.Turn does)"
+                    f"the history of conversation {call.conversation!r} was not kept: {parted}. "
+                    f"{_remedy(before[1], call)}"
                 )
         if not failed:
             last[call.conversation] = name, call
@@ -155,6 +156,15 @@ def _parted(before: Call, after: Call) -> str | None:
         if parted is not None:
             return f"{where}[{place}]{parted.removeprefix('[0]')} (the answer to {origin})"
     return None
+
+
+def _remedy(before: Recorded, after: Recorded) -> str:
+    """What usually causes such a difference, and what helps; a general word where that does not show."""
+    answer = before.answer
+    reply = {"choices": [{"text": answer}]} if isinstance(answer, str) else {"output": answer}
+    bodies = (json.dumps(body).encode() for body in (before.body, after.body, reply))
+    cause = divergence_of(*bodies)
+    return str(cause) if cause else "Send back what came, as it came: antiphon.Turn does."
 
 
 def _is_assistants(said: Any) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from antiphon._outcome import Outcome
 from antiphon.testing._history import History, history_of, setting_of, shared, text_of
 from antiphon.testing._recorded import Recorded
-from antiphon.testing._reuse import Reuse
 from antiphon.testing._surfaces.reply import tokens
 
 LEASE = 60.0
@@ -20,22 +20,31 @@ Key = tuple[str, str, str]
 """Conversation, model and cache salt: KV of one is never offered to another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A call that is being answered. ``text``: its whole prompt, as far as the router knows it."""
-
-    key: Key | None
-    text: str
-    reuse: Reuse
-
-
 @dataclass(slots=True)
-class _Held:
-    """``text``: None while nothing is there to continue. ``since``: when it came, in seconds."""
+class Held:
+    """What a conversation holds. ``text``: None while nothing is there to continue. ``visits``: calls that
+    are being answered. ``since``: when the text came, in seconds."""
 
     text: str | None = None
     visits: int = 0
     since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A call that is being answered. ``text``: its whole prompt, as far as the router knows it. ``held``: its
+    conversation's; None where it names none."""
+
+    key: Key | None
+    text: str
+    held: Held | None
+    reuse: Outcome
+
+
+def header_of(outcome: Outcome) -> str:
+    """``X-Antiphon-Reuse`` in the router's words. ``held`` is told where something was."""
+    said = f"path={outcome.path}; matched={outcome.matched}; reason={outcome.reason}; prompt={outcome.prompt}"
+    return said if outcome.held is None else f"{said}; held={outcome.held}"
 
 
 class Books:
@@ -46,7 +55,7 @@ class Books:
     """
 
     def __init__(self) -> None:
-        self._held: dict[Key, _Held] = {}
+        self._held: dict[Key, Held] = {}
         self._responses: dict[str, tuple[Key | None, str]] = {}
 
     def begin(self, call: Recorded) -> Visit:
@@ -55,40 +64,22 @@ class Books:
         previous = self._responses.get(str(call.fields.get("previous_response_id")))
         if previous is not None:
             key, text = key or previous[0], previous[1] + text
-        reuse = self._take(key, text)
+        first = key not in self._held
+        held = None if key is None else self._held.setdefault(key, Held())
+        reuse = _cold("anonymous", text) if held is None else _taken(held, first, text)
         if previous is not None:
-            reuse = Reuse("append", tokens(previous[1]), "stored", reuse.prompt)
-        return Visit(key, text, reuse)
+            reuse = Outcome("append", "stored", tokens(previous[1]), tokens(text))
+        return Visit(key, text, held, reuse)
 
     def finish(self, visit: Visit, answer: History | None, response: Any, now: float) -> None:
         """It was answered. ``answer``: None where that failed. ``response``: the reply's id."""
         text = visit.text + text_of({}, answer or "")
         if answer is not None:
             self._responses[str(response)] = visit.key, text
-        held = self._held.get(visit.key) if visit.key is not None else None
-        if held is not None:  # else the conversation ended meanwhile
-            held.visits -= 1
+        if visit.held is not None:  # no longer in the books where the conversation ended meanwhile
+            visit.held.visits -= 1
             if answer is not None:
-                held.text, held.since = text, now
-
-    def _take(self, key: Key | None, text: str) -> Reuse:
-        prompt = tokens(text)
-        if key is None:
-            return Reuse("cold", 0, "anonymous", prompt)
-        held = self._held.get(key)
-        if held is None:
-            self._held[key] = _Held(visits=1)
-            return Reuse("cold", 0, "first", prompt)
-        before, held.text = held.text, None
-        held.visits += 1
-        if before is None:
-            return Reuse("cold", 0, "busy" if held.visits > 1 else "lost", prompt)
-        common = before[: shared(before, text)]
-        if common == before:
-            return Reuse("reuse", tokens(before), "full", prompt, tokens(before))
-        if tokens(common) < BLOCK and "\n" not in common:
-            return Reuse("cold", 0, "mismatch", prompt, tokens(before))
-        return Reuse("reuse", tokens(common), "cut", prompt, tokens(before))
+                visit.held.text, visit.held.since = text, now
 
     def close(self, conversation: str | None) -> bool:
         """End a conversation. False where it is not known."""
@@ -124,3 +115,21 @@ def _key(call: Recorded) -> Key | None:
     if conversation is None:
         return None
     return conversation, str(call.fields.get("model") or ""), str(call.fields.get("cache_salt") or "")
+
+
+def _taken(held: Held, first: bool, text: str) -> Outcome:
+    """Take what is held. ``text``: the prompt that is to continue it."""
+    before, held.text = held.text, None
+    held.visits += 1
+    if before is None:
+        return _cold("first" if first else "busy" if held.visits > 1 else "lost", text)
+    common = before[: shared(before, text)]
+    if common == before:
+        return Outcome("reuse", "full", tokens(before), tokens(text), tokens(before))
+    if tokens(common) < BLOCK and "\n" not in common:
+        return _cold("mismatch", text, tokens(before))
+    return Outcome("reuse", "cut", tokens(common), tokens(text), tokens(before))
+
+
+def _cold(reason: str, text: str, held: int | None = None) -> Outcome:
+    return Outcome("cold", reason, 0, tokens(text), held)

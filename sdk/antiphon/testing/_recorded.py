@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from antiphon._calls import api_of_model_call
 from antiphon._identity import LONGEST_ID
-from antiphon.testing._reuse import Reuse
+from antiphon._outcome import Outcome
 
 # As the router looks for it.
 _FIRST_FIELDS = ("conversation_id", "session_id")
@@ -36,7 +36,8 @@ class Recorded:
 
     How it was answered: ``status``, None where that is not known. ``answer``: what of the reply belongs into
     the history, in the form in which it is sent back: a list of messages (of items, for the Responses API), a
-    completion's text, None where there is none or it is not known. ``reuse``: what ``X-Antiphon-Reuse`` said.
+    completion's text, None where there is none or it is not known. ``reuse``: what ``X-Antiphon-Reuse`` said,
+    None where it was not there.
     """
 
     method: str
@@ -45,7 +46,7 @@ class Recorded:
     body: Any = None
     status: int | None = None
     answer: list[Any] | str | None = None
-    reuse: Reuse | None = None
+    reuse: Outcome | None = None
 
     @property
     def is_call(self) -> bool:

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
-from antiphon.testing._books import Books
+from antiphon._outcome import HEADER
+from antiphon.testing._books import Books, header_of
 from antiphon.testing._recorded import Recorded, parsed
 from antiphon.testing._reply import Said
-from antiphon.testing._reuse import HEADER
 from antiphon.testing._surfaces.other import card, embeddings, error
 from antiphon.testing._surfaces.reply import Json, Reply, sse
 from antiphon.testing._surfaces.surface import Surface, surface_of
@@ -159,7 +159,7 @@ class FakeRouter:
         reuse, model = visit.reuse, str(call.fields.get("model") or self.model)
         try:
             said = self.answer(call) if queued is None else queued
-            reply = Reply(said, model, number, reuse.prompt, reuse.matched)
+            reply = Reply(said, model, number, reuse.prompt or 0, reuse.matched or 0)
             whole = surface.whole(reply)
             answer = surface.answer(whole)
         except Exception as raised:
@@ -175,7 +175,7 @@ class FakeRouter:
             if call.final:
                 self._books.close(call.conversation)
         note(status=200, reuse=reuse, answer=answer)
-        headers = {HEADER: str(reuse)}
+        headers = {HEADER: header_of(reuse)}
         if call.fields.get("stream"):
             usage = bool((call.fields.get("stream_options") or {}).get("include_usage"))
             events = (sse(event) for event in surface.events(reply, usage))

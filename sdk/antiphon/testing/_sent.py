@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from antiphon._assembly import assembled
+from antiphon._outcome import UNKNOWN, outcome_of
 from antiphon.testing._history import History
 from antiphon.testing._recorded import Recorded, parsed
 from antiphon.testing._surfaces.surface import surface_of
@@ -40,8 +42,13 @@ def _of_request(request: Any, response: Any) -> Recorded:
     sent = Recorded(request.method, path, _lower(request.headers), _json(_content(request)))
     if response is None:
         return sent
-    answer = _answer(path.partition("?")[0], _content(response))
-    return Recorded(sent.method, path, sent.headers, sent.body, response.status_code, answer)
+    answer, reuse = _answer(path.partition("?")[0], _content(response)), outcome_of(response.headers)
+    return replace(
+        sent,
+        status=response.status_code,
+        answer=answer,
+        reuse=None if reuse.path == UNKNOWN else reuse,
+    )
 
 
 def _lower(headers: Any) -> dict[str, str]:
