@@ -155,6 +155,14 @@ def test_calls_that_are_made_again_and_again_are_told_apart() -> None:
     assert (found.kind, found.index) == (Kind.ARGUMENTS, 1)
     back = compared([*polled(2, '{"a":1}')[:3], *polled(9)[3:]], polled(7))
     assert (back.kind, back.index) == (Kind.EDITED, 1)
+    summed_up = [{"role": "user", "content": "In short: ..."}, *polled(9)[9:]]
+    assert compared(summed_up, polled(7)).kind is Kind.REMOVED
+
+
+def test_text_that_comes_again_later_is_told_from_the_one_that_was_edited() -> None:
+    yes, no = ({"role": "user", "content": word} for word in ("yes", "no"))
+    found = compared([SYSTEM, yes, ANSWER, yes, CALL], [SYSTEM, no, ANSWER, yes])
+    assert (found.kind, found.index) == (Kind.EDITED, 1)
 
 
 def test_tools_explain_more_than_messages_and_these_more_than_options() -> None:
@@ -366,7 +374,7 @@ def test_messages_surface_is_compared_block_by_block(content: Any, kind: Kind, p
         (b"[]", b"1"),
         (body(HISTORY), b"{}"),
         (body(HISTORY), items(ASK)),
-        (body(HISTORY), items(ASK, previous_response_id="r")),
+        (items(ASK), items(MORE, previous_response_id="r")),
         (body([1, 2]), body(HISTORY)),
         (body(HISTORY), b"[" * 100_000),
     ],
@@ -385,10 +393,12 @@ def test_nesting_beyond_reason_shows_nothing() -> None:
 def test_every_kind_says_where_and_what_to_do_without_words_of_the_conversation() -> None:
     for kind in Kind:
         for role in ("system", "user", "assistant", "tool"):
-            said = str(Divergence(kind, "messages", 3, role, "content", "SECRET", "SECRET"))
+            found = Divergence(kind, "messages", 3, role, "content", "SECRET", "SECRET")
+            said = str(found)
             assert said.startswith(f"messages[3].content ({role}) ")
             assert said.endswith(".")
             assert said.count(". ") <= 3
+            assert "SECRET" not in said + repr(found)
     found = compared(called('{"item": "SECRET"}'))
     assert "SECRET" in found.after
     assert "SECRET" not in str(found) + repr(found)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -251,14 +252,19 @@ def test_ttfts_and_turn_ids_are_bounded(registry: Registry) -> None:
 
 def test_threads_count_every_turn() -> None:
     conversation = antiphon.conversation("c")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
 
     def call(number: int) -> None:
         observe(conversation, exchange(said("reuse", 1, prompt=2), str(number), [ASK]))
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(call, range(400)))
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(call, range(2000)))
+    finally:
+        sys.setswitchinterval(interval)
     found = conversation.statistics
-    assert (found.turns, found.paths["reuse"], found.matched_tokens, found.reused) == (400, 400, 400, 0.5)
+    assert (found.turns, found.paths["reuse"], found.matched_tokens, found.reused) == (2000, 2000, 2000, 0.5)
 
 
 def test_observation_that_fails_costs_no_call(
