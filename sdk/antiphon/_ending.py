@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -38,14 +39,22 @@ def end(errands: Errands) -> None:
     """End conversations. Under a running event loop a thread does it, so that the loop never waits."""
     if not errands:
         return
-    import asyncio
-
     try:
+        import asyncio
+
         asyncio.get_running_loop()
-    except RuntimeError:
+    except (ImportError, RuntimeError):  # ImportError: the interpreter is shutting down
         _end(errands)
     else:
+        _end_in_thread(errands)
+
+
+def _end_in_thread(errands: Errands) -> None:
+    try:
         threading.Thread(target=_end, args=(errands,), name="antiphon-ending").start()
+    except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+        for router, ids in errands.items():
+            _warn(router, ids, error)
 
 
 def _end(errands: Errands) -> None:
@@ -56,7 +65,7 @@ def _end(errands: Errands) -> None:
                 for conversation_id in ids:
                     for attempt in _tries("Retrying"):
                         with attempt:
-                            using: Any = client or stack.enter_context(import_module("httpx").Client())
+                            using: Any = client or stack.enter_context(_http().Client())
                             client = None  # one that failed is not used again
                             _judge(using.delete(**_request(router, conversation_id)).status_code)
                             client = using
@@ -65,22 +74,30 @@ def _end(errands: Errands) -> None:
 
 
 async def aend(errands: Errands) -> None:
-    """End conversations."""
-    for router, ids in errands.items():
-        try:
-            async with AsyncExitStack() as stack:
-                client = _borrowed(router, asynchronous=True)
-                for conversation_id in ids:
-                    async for attempt in _tries("AsyncRetrying"):
-                        with attempt:
-                            using: Any = client or await stack.enter_async_context(
-                                import_module("httpx").AsyncClient()
-                            )
-                            client = None
-                            _judge((await using.delete(**_request(router, conversation_id))).status_code)
-                            client = using
-        except Exception as error:
-            _warn(router, ids, error)
+    """End conversations. Where this is cancelled, a thread does the rest."""
+    left = dict(errands)
+    try:
+        for router, ids in errands.items():
+            await _aend(router, ids)
+            del left[router]
+    except BaseException:  # some scopes cancel whatever is awaited in them, so that no request gets out
+        _end_in_thread(left)
+        raise
+
+
+async def _aend(router: Router, ids: Sequence[str]) -> None:
+    try:
+        async with AsyncExitStack() as stack:
+            client = _borrowed(router, asynchronous=True)
+            for conversation_id in ids:
+                async for attempt in _tries("AsyncRetrying"):
+                    with attempt:
+                        using: Any = client or await stack.enter_async_context(_http().AsyncClient())
+                        client = None
+                        _judge((await using.delete(**_request(router, conversation_id))).status_code)
+                        client = using
+    except Exception as error:
+        _warn(router, ids, error)
 
 
 def _tries(kind: str) -> Any:
@@ -90,9 +107,20 @@ def _tries(kind: str) -> Any:
     return getattr(tenacity, kind)(
         stop=tenacity.stop_after_attempt(ATTEMPTS),
         wait=tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
-        retry=tenacity.retry_if_not_exception_type(_RefusedError),
+        retry=tenacity.retry_if_exception(_is_worth_another),
         reraise=True,
     )
+
+
+def _is_worth_another(error: BaseException) -> bool:
+    """Cancellation and the like must come through at once."""
+    return isinstance(error, Exception) and not isinstance(error, _RefusedError)
+
+
+def _http() -> Any:
+    """The HTTP library that the program has. openai looks for httpx on each call, and calls that meet it half
+    imported fail: so none is imported where one is there."""
+    return import_module(next((name for name in ("httpx", "httpx2") if name in sys.modules), "httpx"))
 
 
 def _borrowed(router: Router, *, asynchronous: bool) -> Any | None:
