@@ -50,10 +50,11 @@ def leave(scope: Scope) -> None:
         _innermost.reset(scope.token)
     except ValueError:
         scope.closed = True
-        return
-    if top is not scope:  # left out of order: what was entered later stays
-        scope.closed = True
-        _innermost.set(top)
+    else:
+        if top is not scope:  # left out of order: what was entered later stays
+            scope.closed = True
+            _innermost.set(top)
+    del scope.token  # of what was there before; contexts that keep closed scopes must not keep all of these
 
 
 class Excursion:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 
 import antiphon
+from antiphon._scope import Scope
 
 
 def current_id() -> str | None:
@@ -156,3 +158,20 @@ def test_generator_closed_in_another_context_raises_nothing_and_leaves_nothing_b
     assert next(generator) == "inside"
     contextvars.Context().run(generator.close)  # type: ignore[attr-defined]
     assert current_id() is None
+
+
+def test_generators_closed_elsewhere_do_not_pile_up_in_a_context() -> None:
+    def turns() -> Iterator[None]:
+        with antiphon.conversation("inside"):
+            yield
+
+    def scopes() -> int:
+        gc.collect()
+        return sum(isinstance(thing, Scope) for thing in gc.get_objects())
+
+    before = scopes()
+    for _ in range(20):
+        generator = turns()
+        next(generator)
+        contextvars.Context().run(generator.close)  # type: ignore[attr-defined]
+    assert scopes() <= before + 2
