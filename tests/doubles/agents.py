@@ -11,8 +11,8 @@ from langgraph.config import get_config
 from langgraph.graph import START, StateGraph
 
 from antiphon import Conversation
+from antiphon.testing import Recorded
 from antiphon_langgraph import conversation_of
-from doubles.router import Recorded, chat_message
 
 
 def obedient(request: Recorded) -> dict[str, Any]:
@@ -20,12 +20,12 @@ def obedient(request: Recorded) -> dict[str, Any]:
     last = request.body["messages"][-1]
     words = str(last["content"]).split() if last["role"] == "user" else []
     if words[:1] != ["call"]:
-        return chat_message({"role": "assistant", "content": "done"})
+        return {"role": "assistant", "content": "done"}
     calls = [
         {"id": call, "type": "function", "function": {"name": tool, "arguments": json.dumps({"task": call})}}
         for tool, _, call in (word.partition(":") for word in words[1:])
     ]
-    return chat_message({"role": "assistant", "content": None, "tool_calls": calls})
+    return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
 def asked(call: Recorded) -> str:

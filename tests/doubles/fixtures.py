@@ -1,19 +1,13 @@
-"""Fixtures: a router's double, and an SDK that gives no try up."""
+"""Fixtures: the kit's router, and an SDK that gives no try up."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
 from antiphon import _ending
-from doubles.router import Double, running
+from antiphon.testing.plugin import antiphon_router
 
-
-@pytest.fixture
-def double() -> Iterator[Double]:
-    with running() as double:
-        yield double
+__all__ = ["antiphon_router", "bare_environment", "patient_ending"]
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from doubles.router import Double, Recorded, chat_message, running
+from antiphon.testing import FakeRouter, Recorded
 from rig.recipe import Run, output_of
 
 
@@ -18,7 +18,7 @@ def shopkeeper(request: Recorded) -> dict[str, Any]:
         2: [("price", "hinges")],
     }
     if results not in wanted:
-        return chat_message({"role": "assistant", "content": "29.40 euros"})
+        return {"role": "assistant", "content": "29.40 euros"}
     calls = [
         {
             "id": f"call-{results}-{name}",
@@ -28,53 +28,53 @@ def shopkeeper(request: Recorded) -> dict[str, Any]:
         for name, arguments in wanted[results]
     ]
     # A field that openai does not know, as reasoning models send it.
-    return chat_message({"role": "assistant", "content": "", "reasoning": "é", "tool_calls": calls})
+    return {"role": "assistant", "content": "", "reasoning": "é", "tool_calls": calls}
 
 
-def ask(double: Double, *arguments: str) -> str:
-    double.answer = shopkeeper
-    return output_of("openai_tools", double.base_url.removesuffix("/v1"), "--model", "m", *arguments)
+def ask(router: FakeRouter, *arguments: str) -> str:
+    router.answer = shopkeeper
+    return output_of("openai_tools", router.base_url.removesuffix("/v1"), "--model", "m", *arguments)
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[tuple[Double, str]]:
+def asked() -> Iterator[tuple[FakeRouter, str]]:
     """A router that was asked, and what was printed."""
-    with running() as double:
-        yield double, ask(double)
+    with FakeRouter() as router:
+        yield router, ask(router)
 
 
-def test_loop_is_one_conversation_and_ends_it(asked: tuple[Double, str]) -> None:
-    double, output = asked
+def test_loop_is_one_conversation_and_ends_it(asked: tuple[FakeRouter, str]) -> None:
+    router, output = asked
     assert output.splitlines()[-1] == "29.40 euros"
-    calls = double.calls()
+    calls = router.calls()
     assert len(calls) == 3
     assert len({call.body["conversation_id"] for call in calls}) == 1
     assert len({call.headers["x-turn-id"] for call in calls}) == 3
-    assert double.ends() == [f"/v1/conversations/{calls[0].body['conversation_id']}"]
+    assert router.ends() == [calls[0].conversation]
 
 
 def test_each_call_resends_the_last_ones_messages_and_its_reply_as_they_came(
-    asked: tuple[Double, str],
+    asked: tuple[FakeRouter, str],
 ) -> None:
-    double, _ = asked
-    for before, after in pairwise(double.calls()):
+    router, _ = asked
+    for before, after in pairwise(router.calls()):
         told = len(before.body["messages"])
         assert after.body["messages"][:told] == before.body["messages"]
-        assert after.body["messages"][told] == shopkeeper(before)["choices"][0]["message"]
+        assert after.body["messages"][told] == shopkeeper(before)
 
 
-def test_results_are_dumped_once_and_mistakes_are_told(asked: tuple[Double, str]) -> None:
-    double, _ = asked
-    stock, price, mistake = [each for each in double.calls()[-1].body["messages"] if each["role"] == "tool"]
+def test_results_are_dumped_once_and_mistakes_are_told(asked: tuple[FakeRouter, str]) -> None:
+    router, _ = asked
+    stock, price, mistake = [each for each in router.calls()[-1].body["messages"] if each["role"] == "tool"]
     assert stock["content"] == '{"item":"hinges","pieces":12}'
     assert price["content"] == '{"item":"hinges","euros":2.45}'
     assert "TurnError: the arguments of call 'call-2-price' (price) are no JSON" in mistake["content"]
 
 
 def test_last_call_may_use_no_tool() -> None:
-    with running() as double:
-        ask(double, "--turns", "2")
-    assert [call.body["tool_choice"] for call in double.calls()] == ["auto", "none"]
+    with FakeRouter() as router:
+        ask(router, "--turns", "2")
+    assert [call.body["tool_choice"] for call in router.calls()] == ["auto", "none"]
 
 
 def test_openai_tools(run: Callable[..., Run]) -> None:

@@ -1,8 +1,8 @@
-"""The router's double for these tests, and the guard that keeps them on this machine."""
+"""The kit's router for these tests, and the guard that keeps them on this machine."""
 
 from __future__ import annotations
 
-from doubles.fixtures import bare_environment, double, patient_ending
+from doubles.fixtures import antiphon_router, bare_environment, patient_ending
 from doubles.loopback import escapes, loopback_only
 
-__all__ = ["bare_environment", "double", "escapes", "loopback_only", "patient_ending"]
+__all__ = ["antiphon_router", "bare_environment", "escapes", "loopback_only", "patient_ending"]

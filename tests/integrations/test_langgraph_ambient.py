@@ -24,14 +24,14 @@ from openai import AsyncOpenAI, OpenAI
 import antiphon
 import antiphon_openai
 from antiphon import _ambient
+from antiphon.testing import FakeRouter
 from antiphon_langgraph import conversation_of
 from doubles.agents import State, asked, fan_out, identity, line, thread
-from doubles.router import Double
 
 
 @pytest.fixture
-def client(double: Double) -> Any:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def client(antiphon_router: FakeRouter) -> Any:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         yield antiphon_openai.wrap(client)
 
 
@@ -39,11 +39,13 @@ def ask(client: Any, text: str, **options: Any) -> Any:
     return client.chat.completions.create(model="m", messages=[{"role": "user", "content": text}], **options)
 
 
-def told(double: Double) -> list[tuple[str, str | None]]:
-    return sorted((asked(call), identity(call)) for call in double.calls())
+def told(antiphon_router: FakeRouter) -> list[tuple[str, str | None]]:
+    return sorted((asked(call), identity(call)) for call in antiphon_router.calls())
 
 
-def test_wrapped_client_in_a_node_is_stamped_with_the_thread(double: Double, client: Any) -> None:
+def test_wrapped_client_in_a_node_is_stamped_with_the_thread(
+    antiphon_router: FakeRouter, client: Any
+) -> None:
     def work(state: State) -> State:
         ask(client, "whole")
         list(ask(client, "streamed", stream=True))
@@ -52,13 +54,13 @@ def test_wrapped_client_in_a_node_is_stamped_with_the_thread(double: Double, cli
     graph = line(("work", work), checkpointer=InMemorySaver())
     graph.invoke({}, thread("T"))
     list(graph.stream({}, thread("U"), stream_mode="updates"))
-    assert told(double) == [("streamed", "T"), ("streamed", "U"), ("whole", "T"), ("whole", "U")]
-    assert {call.headers.get("x-parent-session-id") for call in double.calls()} == {None}
-    assert double.ends() == []
+    assert told(antiphon_router) == [("streamed", "T"), ("streamed", "U"), ("whole", "T"), ("whole", "U")]
+    assert {call.headers.get("x-parent-session-id") for call in antiphon_router.calls()} == {None}
+    assert antiphon_router.ends() == []
 
 
-async def test_async_client_in_a_node_is_stamped_with_the_thread(double: Double) -> None:
-    async with AsyncOpenAI(base_url=double.base_url, api_key="k") as client:
+async def test_async_client_in_a_node_is_stamped_with_the_thread(antiphon_router: FakeRouter) -> None:
+    async with AsyncOpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client)
 
         async def work(state: State) -> State:
@@ -70,28 +72,30 @@ async def test_async_client_in_a_node_is_stamped_with_the_thread(double: Double)
         await asyncio.gather(*(graph.ainvoke({"text": name}, thread(name)) for name in "ABC"))
         async for _ in graph.astream({"text": "D"}, thread("D")):
             pass
-    assert told(double) == [(name, name) for name in "AABBCCDD"]
+    assert told(antiphon_router) == [(name, name) for name in "AABBCCDD"]
 
 
-async def test_sync_node_of_an_async_run_is_stamped(double: Double, client: Any) -> None:
+async def test_sync_node_of_an_async_run_is_stamped(antiphon_router: FakeRouter, client: Any) -> None:
     def work(state: State) -> State:
         ask(client, "T")
         return {}
 
     await line(("work", work)).ainvoke({}, thread("T"))
-    assert told(double) == [("T", "T")]
+    assert told(antiphon_router) == [("T", "T")]
 
 
-def test_batches_of_threads_and_inside_of_nodes_carry_their_own_ids(double: Double, client: Any) -> None:
+def test_batches_of_threads_and_inside_of_nodes_carry_their_own_ids(
+    antiphon_router: FakeRouter, client: Any
+) -> None:
     def work(state: State) -> State:
         RunnableLambda(lambda text: ask(client, text)).batch([state["text"]] * 2)
         return {}
 
     line(("work", work)).batch([{"text": name} for name in "ABC"], [thread(name) for name in "ABC"])
-    assert told(double) == [(name, name) for name in "AABBCC"]
+    assert told(antiphon_router) == [(name, name) for name in "AABBCC"]
 
 
-def test_sends_tasks_and_graphs_inside_are_told_apart(double: Double, client: Any) -> None:
+def test_sends_tasks_and_graphs_inside_are_told_apart(antiphon_router: FakeRouter, client: Any) -> None:
     def branch(state: State) -> State:
         ask(client, state["text"])
         return {}
@@ -112,26 +116,30 @@ def test_sends_tasks_and_graphs_inside_are_told_apart(double: Double, client: An
     agent.invoke("F", thread("F"))
     line(("sub", line(("leaf", branch)))).invoke({"text": "sub"}, thread("S"))
 
-    *branches, (_, below) = sorted(told(double), key=lambda pair: pair[0] == "sub")
+    *branches, (_, below) = sorted(told(antiphon_router), key=lambda pair: pair[0] == "sub")
     assert branches == [("F", "F"), ("F", "F"), *((f"T/work#{i}", f"T/work#{i}") for i in range(3))]
     assert below is not None
     assert below.startswith("S/sub:")
-    parents = {call.headers.get("x-parent-session-id") for call in double.calls()}
+    parents = {call.headers.get("x-parent-session-id") for call in antiphon_router.calls()}
     assert parents == {None, "T", "S"}
 
 
-def test_hooked_http_client_in_a_node_is_stamped(double: Double) -> None:
+def test_hooked_http_client_in_a_node_is_stamped(antiphon_router: FakeRouter) -> None:
     with antiphon.hook(httpx.Client()) as client:
 
         def work(state: State) -> State:
-            client.post(f"{double.base_url}/chat/completions", json={"messages": []}).raise_for_status()
+            client.post(
+                f"{antiphon_router.base_url}/chat/completions", json={"messages": []}
+            ).raise_for_status()
             return {}
 
         line(("work", work)).invoke({}, thread("T"))
-    assert [call.headers["x-session-id"] for call in double.calls()] == ["T"]
+    assert [call.headers["x-session-id"] for call in antiphon_router.calls()] == ["T"]
 
 
-def test_block_in_a_node_wins_and_so_does_what_the_call_says(double: Double, client: Any) -> None:
+def test_block_in_a_node_wins_and_so_does_what_the_call_says(
+    antiphon_router: FakeRouter, client: Any
+) -> None:
     def work(state: State) -> State:
         with antiphon.conversation("block", keep=True):
             ask(client, "block")
@@ -139,20 +147,20 @@ def test_block_in_a_node_wins_and_so_does_what_the_call_says(double: Double, cli
         return {}
 
     line(("work", work)).invoke({}, thread("T"))
-    assert told(double) == [("block", "block"), ("said", "said")]
+    assert told(antiphon_router) == [("block", "block"), ("said", "said")]
 
 
-def test_conversation_id_in_the_config_wins_over_the_thread(double: Double, client: Any) -> None:
+def test_conversation_id_in_the_config_wins_over_the_thread(antiphon_router: FakeRouter, client: Any) -> None:
     def work(state: State) -> State:
         ask(client, "C")
         return {}
 
     line(("work", work)).invoke({}, thread("T", conversation_id="C"))
-    assert told(double) == [("C", "C")]
+    assert told(antiphon_router) == [("C", "C")]
 
 
 def test_nothing_is_stamped_without_a_thread_outside_of_graphs_and_in_foreign_threads(
-    double: Double, client: Any
+    antiphon_router: FakeRouter, client: Any
 ) -> None:
     def work(state: State) -> State:
         ask(client, "none")
@@ -170,20 +178,24 @@ def test_nothing_is_stamped_without_a_thread_outside_of_graphs_and_in_foreign_th
     line(("work", work)).invoke({})
     line(("leave", leave)).invoke({}, thread("T"))
     ask(client, "none")
-    assert told(double) == [("none", None)] * 5
+    assert told(antiphon_router) == [("none", None)] * 5
 
 
-def test_carried_function_takes_the_thread_into_foreign_threads(double: Double, client: Any) -> None:
+def test_carried_function_takes_the_thread_into_foreign_threads(
+    antiphon_router: FakeRouter, client: Any
+) -> None:
     def work(state: State) -> State:
         with antiphon.carrying(ThreadPoolExecutor()) as pool:
             pool.submit(ask, client, "T").result()
         return {}
 
     line(("work", work)).invoke({}, thread("T"))
-    assert told(double) == [("T", "T")]
+    assert told(antiphon_router) == [("T", "T")]
 
 
-def test_ending_a_thread_ends_its_branches_and_no_other_thread(double: Double, client: Any) -> None:
+def test_ending_a_thread_ends_its_branches_and_no_other_thread(
+    antiphon_router: FakeRouter, client: Any
+) -> None:
     def branch(state: State) -> State:
         ask(client, "hello")
         return {}
@@ -194,9 +206,9 @@ def test_ending_a_thread_ends_its_branches_and_no_other_thread(double: Double, c
     conversation = conversation_of(thread("ends"))
     assert conversation is not None
     conversation.close()
-    assert sorted(double.ends()) == [f"/v1/conversations/ends%2Fwork%23{i}" for i in range(2)]
+    assert sorted(antiphon_router.ends()) == [f"ends/work#{i}" for i in range(2)]
     conversation.close()
-    assert len(double.ends()) == 2
+    assert len(antiphon_router.ends()) == 2
 
 
 GRAPH_WITHOUT_ADAPTER = """

@@ -24,29 +24,29 @@ from langgraph.checkpoint.memory import InMemorySaver
 from openai import AsyncOpenAI, OpenAI
 
 import antiphon
+from antiphon.testing import FakeRouter
 from antiphon_langgraph import AntiphonMiddleware, VerbatimChatOpenAI, chat_openai
 from antiphon_langgraph._clients import stamp_calls
 from doubles.agents import identity, obedient, thread
-from doubles.router import Double, chat_message
 
 HELLO: Any = {"messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.fixture(autouse=True)
-def obeying(double: Double) -> None:
-    double.answer = obedient
+def obeying(antiphon_router: FakeRouter) -> None:
+    antiphon_router.answer = obedient
 
 
 def make(kind: Any, **options: Any) -> Any:
     return kind(model="m", api_key="k", **options)
 
 
-def chat(double: Double, kind: Any = ChatOpenAI, **options: Any) -> Any:
-    return make(kind, base_url=double.base_url, **options)
+def chat(antiphon_router: FakeRouter, kind: Any = ChatOpenAI, **options: Any) -> Any:
+    return make(kind, base_url=antiphon_router.base_url, **options)
 
 
-def ids(double: Double) -> list[str | None]:
-    return [identity(call) for call in double.calls()]
+def ids(antiphon_router: FakeRouter) -> list[str | None]:
+    return [identity(call) for call in antiphon_router.calls()]
 
 
 def agent_of(model: Any, *middleware: Any, **options: Any) -> Any:
@@ -74,39 +74,41 @@ def lookup(task: str) -> str:
     return task
 
 
-def test_plain_model_and_one_that_stamps_by_itself(double: Double) -> None:
-    run(chat(double))
-    run(chat(double, VerbatimChatOpenAI))
-    run(chat(double, chat_openai))
-    assert ids(double) == ["T"] * 3
-    assert len({call.headers["x-turn-id"] for call in double.calls()}) == 3
+def test_plain_model_and_one_that_stamps_by_itself(antiphon_router: FakeRouter) -> None:
+    run(chat(antiphon_router))
+    run(chat(antiphon_router, VerbatimChatOpenAI))
+    run(chat(antiphon_router, chat_openai))
+    assert ids(antiphon_router) == ["T"] * 3
+    assert len({call.headers["x-turn-id"] for call in antiphon_router.calls()}) == 3
 
 
-def test_model_in_bindings(double: Double) -> None:
-    run(chat(double).bind(temperature=0.5).with_config(tags=["bound"]).with_retry())
-    run(chat(double).bind_tools([lookup]))
-    assert ids(double) == ["T"] * 2
+def test_model_in_bindings(antiphon_router: FakeRouter) -> None:
+    run(chat(antiphon_router).bind(temperature=0.5).with_config(tags=["bound"]).with_retry())
+    run(chat(antiphon_router).bind_tools([lookup]))
+    assert ids(antiphon_router) == ["T"] * 2
 
 
-def test_fallbacks_of_a_model(double: Double) -> None:
-    run(broken().with_fallbacks([chat(double)]))
-    assert ids(double) == ["T"]
+def test_fallbacks_of_a_model(antiphon_router: FakeRouter) -> None:
+    run(broken().with_fallbacks([chat(antiphon_router)]))
+    assert ids(antiphon_router) == ["T"]
 
 
-def test_alternatives_and_configurable_fields_of_a_model(double: Double) -> None:
-    model = chat(double, max_retries=0).configurable_fields(temperature=ConfigurableField(id="temperature"))
+def test_alternatives_and_configurable_fields_of_a_model(antiphon_router: FakeRouter) -> None:
+    model = chat(antiphon_router, max_retries=0).configurable_fields(
+        temperature=ConfigurableField(id="temperature")
+    )
     stamp_calls(model)
     choice = broken().configurable_alternatives(ConfigurableField(id="which"), other=model)
     stamp_calls(choice)
     with antiphon.conversation("T", keep=True):
         choice.with_config(configurable={"which": "other", "temperature": 0.25}).invoke("hello")
-    assert ids(double) == ["T"]
-    assert double.calls()[0].body["temperature"] == 0.25
+    assert ids(antiphon_router) == ["T"]
+    assert antiphon_router.calls()[0].body["temperature"] == 0.25
 
 
-def test_model_that_is_made_anew_for_each_call(double: Double) -> None:
+def test_model_that_is_made_anew_for_each_call(antiphon_router: FakeRouter) -> None:
     made = init_chat_model(
-        "openai:m", configurable_fields=("temperature",), base_url=double.base_url, api_key="k"
+        "openai:m", configurable_fields=("temperature",), base_url=antiphon_router.base_url, api_key="k"
     )
     agent = agent_of(made, checkpointer=InMemorySaver())
     for temperature in (0.25, 0.75):
@@ -114,57 +116,60 @@ def test_model_that_is_made_anew_for_each_call(double: Double) -> None:
     with antiphon.conversation("T", keep=True):
         made.with_config(tags=["x"]).invoke("hello")
         made.bind_tools([lookup]).with_config(tags=["x"]).invoke("hello")
-    assert ids(double) == ["T"] * 4
-    assert [call.body.get("temperature") for call in double.calls()] == [0.25, 0.75, None, None]
+    assert ids(antiphon_router) == ["T"] * 4
+    assert [call.body.get("temperature") for call in antiphon_router.calls()] == [0.25, 0.75, None, None]
     assert type(made).__name__ == "_ConfigurableModel"
     before = type(made)
     stamp_calls(made)
     assert type(made) is before
 
 
-def test_azure_gateway(double: Double) -> None:
-    run(make(AzureChatOpenAI, azure_endpoint=double.base_url, api_version="1"))
-    assert ids(double) == ["T"]
+def test_azure_gateway(antiphon_router: FakeRouter) -> None:
+    run(make(AzureChatOpenAI, azure_endpoint=antiphon_router.base_url, api_version="1"))
+    assert ids(antiphon_router) == ["T"]
 
 
-async def test_model_that_was_given_its_clients(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as plain:
-        async with AsyncOpenAI(base_url=double.base_url, api_key="k") as aplain:
+async def test_model_that_was_given_its_clients(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as plain:
+        async with AsyncOpenAI(base_url=antiphon_router.base_url, api_key="k") as aplain:
             model = make(ChatOpenAI, client=plain.chat.completions, async_client=aplain.chat.completions)
             assert model.root_client is None
             run(model)
             await agent_of(model).ainvoke(HELLO, thread("T"))
-    assert ids(double) == ["T"] * 2
+    assert ids(antiphon_router) == ["T"] * 2
 
 
 def test_client_that_is_none_of_openais_passes_by() -> None:
     stamp_calls(make(ChatOpenAI, client=object(), async_client=object()))
 
 
-def test_other_vendors_models_on_openais_protocol_are_left_alone(double: Double) -> None:
+def test_other_vendors_models_on_openais_protocol_are_left_alone(antiphon_router: FakeRouter) -> None:
     class ChatVendor(BaseChatOpenAI):
         pass
 
-    run(chat(double, ChatVendor))
-    assert ids(double) == [None]
-    assert "x-turn-id" not in double.calls()[0].headers
+    run(chat(antiphon_router, ChatVendor))
+    assert ids(antiphon_router) == [None]
+    assert "x-turn-id" not in antiphon_router.calls()[0].headers
 
 
 @pytest.mark.parametrize("outermost", ["fallback", "ours"])
-def test_nothing_leaks_to_a_vendor_that_a_call_falls_back_to(double: Double, outermost: str) -> None:
+def test_nothing_leaks_to_a_vendor_that_a_call_falls_back_to(
+    antiphon_router: FakeRouter, outermost: str
+) -> None:
     seen: list[httpx.Request] = []
-    completion = chat_message({"role": "assistant", "content": "hello"})
+    message = {"role": "assistant", "content": "hello"}
+    completion = {"id": "1", "model": "m", "choices": [{"index": 0, "message": message}]}
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
         return httpx.Response(200, json=completion)
 
-    double.statuses.append(400)
+    antiphon_router.statuses.append(400)
     fallback = ModelFallbackMiddleware(make(ChatOpenAI, http_client=server(answer)))
     ours = AntiphonMiddleware()
     order = (fallback, ours) if outermost == "fallback" else (ours, fallback)
-    agent_of(chat(double), *order).invoke(HELLO, thread("T"))
-    assert ids(double) == ["T"]
+    agent_of(chat(antiphon_router), *order).invoke(HELLO, thread("T"))
+    assert ids(antiphon_router) == ["T"]
     [request] = seen
     assert request.url.host == "api.openai.com"
     assert not {"x-session-id", "x-turn-id", "x-parent-session-id"} & set(request.headers)
@@ -188,9 +193,9 @@ def swift() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("swift")
-def test_clients_are_wrapped_once_by_threads_that_meet(double: Double) -> None:
+def test_clients_are_wrapped_once_by_threads_that_meet(antiphon_router: FakeRouter) -> None:
     for _ in range(20):
-        model = chat(double)
+        model = chat(antiphon_router)
         together = threading.Barrier(8, timeout=60)
 
         def stamp(model: Any = model, together: threading.Barrier = together) -> None:

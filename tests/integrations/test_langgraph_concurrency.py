@@ -19,9 +19,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send
 
+from antiphon.testing import FakeRouter
 from antiphon_langgraph import AntiphonMiddleware
 from doubles.agents import State, asked, identity, obedient, thread
-from doubles.router import Double
 
 THREADS = 40
 TURNS = 5
@@ -36,10 +36,10 @@ class Fleet:
     """A graph that starts two branches with ``Send``, each of which asks the model, then an agent whose tool
     runs a sub-agent. Every prompt holds the id that its call ought to carry."""
 
-    def __init__(self, double: Double) -> None:
-        double.answer = obedient
-        self.double = double
-        self.model = ChatOpenAI(base_url=double.base_url, api_key="k", model="m")  # type: ignore[arg-type]
+    def __init__(self, antiphon_router: FakeRouter) -> None:
+        antiphon_router.answer = obedient
+        self.antiphon_router = antiphon_router
+        self.model = ChatOpenAI(base_url=antiphon_router.base_url, api_key="k", model="m")  # type: ignore[arg-type]
         sub_agent: Any = create_agent(self.model, [], middleware=[AntiphonMiddleware()])
 
         def research(task: str) -> str:
@@ -84,8 +84,8 @@ class Fleet:
         return graph.compile(checkpointer=InMemorySaver())
 
     def check(self) -> None:
-        carried = Counter(identity(call) for call in self.double.calls())
-        for call in self.double.calls():
+        carried = Counter(identity(call) for call in self.antiphon_router.calls())
+        for call in self.antiphon_router.calls():
             expected = asked(call)
             found = identity(call)
             if expected.startswith("call "):
@@ -97,11 +97,11 @@ class Fleet:
             assert carried[name] == 2 * TURNS
             assert carried[f"{name}/work#0"] == carried[f"{name}/work#1"] == TURNS
             assert sum(carried[f"{name}/{turn}@{name}"] for turn in range(TURNS)) == TURNS
-        assert len(self.double.calls()) == THREADS * TURNS * 5
+        assert len(self.antiphon_router.calls()) == THREADS * TURNS * 5
 
 
-def test_forty_threads_in_batches(double: Double) -> None:
-    fleet = Fleet(double)
+def test_forty_threads_in_batches(antiphon_router: FakeRouter) -> None:
+    fleet = Fleet(antiphon_router)
     configs = [thread(name) | {"max_concurrency": 16} for name in NAMES]
     for turn in range(TURNS):
         fleet.agent.batch([says(f"call research:{turn}@{name}") for name in NAMES], configs)
@@ -110,8 +110,8 @@ def test_forty_threads_in_batches(double: Double) -> None:
     fleet.check()
 
 
-async def test_forty_threads_gathered(double: Double) -> None:
-    fleet = Fleet(double)
+async def test_forty_threads_gathered(antiphon_router: FakeRouter) -> None:
+    fleet = Fleet(antiphon_router)
 
     async def live(name: str) -> None:
         for turn in range(TURNS):

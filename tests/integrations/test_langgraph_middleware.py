@@ -24,15 +24,15 @@ from langgraph.types import Command, interrupt
 from openai import OpenAI
 
 import antiphon
-from antiphon_langgraph import AntiphonMiddleware, _middleware
+from antiphon.testing import FakeRouter
+from antiphon_langgraph import AntiphonMiddleware, _middleware, chat_openai
 from doubles.agents import asked, identity, obedient, thread
-from doubles.router import Double
 
 
 @pytest.fixture
-def model(double: Double) -> Iterator[ChatOpenAI]:
-    double.answer = obedient
-    model = ChatOpenAI(base_url=double.base_url, api_key="k", model="m")  # type: ignore[arg-type]
+def model(antiphon_router: FakeRouter) -> Iterator[ChatOpenAI]:
+    antiphon_router.answer = obedient
+    model = ChatOpenAI(base_url=antiphon_router.base_url, api_key="k", model="m")  # type: ignore[arg-type]
     yield model
     model.root_client.close()
 
@@ -45,8 +45,8 @@ def says(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-def told(double: Double) -> list[tuple[str, str | None]]:
-    return sorted((asked(call), identity(call)) for call in double.calls())
+def told(antiphon_router: FakeRouter) -> list[tuple[str, str | None]]:
+    return sorted((asked(call), identity(call)) for call in antiphon_router.calls())
 
 
 def research(sub_agent: Any) -> BaseTool:
@@ -75,55 +75,82 @@ def lookup(task: str) -> str:
     return f"found {task}"
 
 
-def test_all_turns_and_steps_of_an_agent_are_its_thread(double: Double, model: ChatOpenAI) -> None:
+def test_all_turns_and_steps_of_an_agent_are_its_thread(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
     agent = agent_with(model, lookup, checkpointer=InMemorySaver())
     for _ in range(2):
         agent.invoke(says("call lookup:a lookup:b"), thread("T"))
     agent.invoke(says("hello"), thread("U"))
-    assert told(double) == [("call lookup:a lookup:b", "T")] * 4 + [("hello", "U")]
-    assert double.ends() == []
+    assert told(antiphon_router) == [("call lookup:a lookup:b", "T")] * 4 + [("hello", "U")]
+    assert antiphon_router.ends() == []
 
 
-async def test_streams_and_async_runs_of_an_agent_are_its_thread(double: Double, model: ChatOpenAI) -> None:
+async def test_streams_and_async_runs_of_an_agent_are_its_thread(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
     agent = agent_with(model, lookup)
     list(agent.stream(says("sync"), thread("T"), stream_mode="messages"))
     async for _ in agent.astream(says("async"), thread("T"), stream_mode="messages"):
         pass
     await agent.ainvoke(says("call lookup:a"), thread("T"))
     await model.root_async_client.close()
-    assert told(double) == [("async", "T"), ("call lookup:a", "T"), ("call lookup:a", "T"), ("sync", "T")]
-    assert [bool(call.body.get("stream")) for call in double.calls()] == [True, True, False, False]
+    assert told(antiphon_router) == [
+        ("async", "T"),
+        ("call lookup:a", "T"),
+        ("call lookup:a", "T"),
+        ("sync", "T"),
+    ]
+    assert [bool(call.body.get("stream")) for call in antiphon_router.calls()] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("own_middleware", [True, False])
 def test_sub_agents_in_parallel_tools_are_children_by_tool_call(
-    double: Double, model: ChatOpenAI, own_middleware: bool
+    antiphon_router: FakeRouter, model: ChatOpenAI, own_middleware: bool
 ) -> None:
     sub_agent = agent_with(model, lookup) if own_middleware else create_agent(model, [lookup])
     agent = agent_with(model, research(sub_agent), checkpointer=InMemorySaver())
     agent.invoke(says("call research:a research:b"), thread("T"))
-    assert told(double) == [
+    assert told(antiphon_router) == [
         ("call research:a research:b", "T"),
         ("call research:a research:b", "T"),
         ("sub a", "T/a"),
         ("sub b", "T/b"),
     ]
-    parents = {identity(call): call.headers.get("x-parent-session-id") for call in double.calls()}
+    parents = {identity(call): call.headers.get("x-parent-session-id") for call in antiphon_router.calls()}
     assert parents == {"T": None, "T/a": "T", "T/b": "T"}
-    assert sorted(double.ends()) == ["/v1/conversations/T%2Fa", "/v1/conversations/T%2Fb"]
+    assert sorted(antiphon_router.ends()) == ["T/a", "T/b"]
+
+
+def test_tools_without_the_middleware_are_told_apart_all_the_same(antiphon_router: FakeRouter) -> None:
+    antiphon_router.answer = obedient
+    model = chat_openai(base_url=antiphon_router.base_url, api_key="k", model="m")
+
+    @tool
+    def ask(task: str) -> str:
+        """Ask a model."""
+        return str(model.invoke(f"sub {task}").text)
+
+    agent: Any = create_agent(model, [ask, research(create_agent(model, []))])
+    agent.invoke(says("call ask:a research:b"), thread("T"))
+    model.root_client.close()
+    ids = dict(told(antiphon_router))
+    assert ids["sub a"] == "T/tools#0"
+    assert str(ids["sub b"]).startswith("T/tools:")
+    assert ids["call ask:a research:b"] == "T"
 
 
 async def test_async_sub_agents_in_parallel_tools_are_children_by_tool_call(
-    double: Double, model: ChatOpenAI
+    antiphon_router: FakeRouter, model: ChatOpenAI
 ) -> None:
     agent = agent_with(model, aresearch(agent_with(model)))
     await agent.ainvoke(says("call research:a research:b"), thread("T"))
     await model.root_async_client.close()
-    assert told(double)[2:] == [("sub a", "T/a"), ("sub b", "T/b")]
-    assert sorted(double.ends()) == ["/v1/conversations/T%2Fa", "/v1/conversations/T%2Fb"]
+    assert told(antiphon_router)[2:] == [("sub a", "T/a"), ("sub b", "T/b")]
+    assert sorted(antiphon_router.ends()) == ["T/a", "T/b"]
 
 
-def test_sub_agents_of_sub_agents_are_grandchildren(double: Double, model: ChatOpenAI) -> None:
+def test_sub_agents_of_sub_agents_are_grandchildren(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
     @tool
     def delegate(task: str) -> str:
         """Ask a sub-agent that asks another."""
@@ -132,11 +159,11 @@ def test_sub_agents_of_sub_agents_are_grandchildren(double: Double, model: ChatO
 
     middle = agent_with(model, research(agent_with(model)))
     agent_with(model, delegate).invoke(says("call delegate:a"), thread("T"))
-    assert [identity(call) for call in double.calls()] == ["T", "T/a", "T/a/a-deep", "T/a", "T"]
-    assert double.ends() == ["/v1/conversations/T%2Fa%2Fa-deep", "/v1/conversations/T%2Fa"]
+    assert [identity(call) for call in antiphon_router.calls()] == ["T", "T/a", "T/a/a-deep", "T/a", "T"]
+    assert antiphon_router.ends() == ["T/a/a-deep", "T/a"]
 
 
-def test_tool_call_that_fails_ends_its_child(double: Double, model: ChatOpenAI) -> None:
+def test_tool_call_that_fails_ends_its_child(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
     @tool
     def broken(task: str) -> str:
         """Ask a model, then fail."""
@@ -145,8 +172,8 @@ def test_tool_call_that_fails_ends_its_child(double: Double, model: ChatOpenAI) 
 
     with pytest.raises(ValueError, match="a"):
         agent_with(model, broken).invoke(says("call broken:a"), thread("T"))
-    assert told(double) == [("call broken:a", "T"), ("sub a", "T/a")]
-    assert double.ends() == ["/v1/conversations/T%2Fa"]
+    assert told(antiphon_router) == [("call broken:a", "T"), ("sub a", "T/a")]
+    assert antiphon_router.ends() == ["T/a"]
 
 
 def doubtful(model: ChatOpenAI) -> tuple[BaseTool, BaseTool]:
@@ -166,34 +193,34 @@ def doubtful(model: ChatOpenAI) -> tuple[BaseTool, BaseTool]:
 
 
 def test_interrupted_tool_call_goes_on_under_its_id_and_ends_when_done(
-    double: Double, model: ChatOpenAI
+    antiphon_router: FakeRouter, model: ChatOpenAI
 ) -> None:
     agent = agent_with(model, doubtful(model)[0], checkpointer=InMemorySaver())
     agent.invoke(says("call doubt:a"), thread("T"))
-    assert double.ends() == []
+    assert antiphon_router.ends() == []
     agent.invoke(Command(resume="yes"), thread("T"))
-    assert [identity(call) for call in double.calls()] == ["T", "T/a", "T/a", "T"]
-    assert double.ends() == ["/v1/conversations/T%2Fa"]
+    assert [identity(call) for call in antiphon_router.calls()] == ["T", "T/a", "T/a", "T"]
+    assert antiphon_router.ends() == ["T/a"]
 
 
 async def test_interrupted_async_tool_call_goes_on_under_its_id_and_ends_when_done(
-    double: Double, model: ChatOpenAI
+    antiphon_router: FakeRouter, model: ChatOpenAI
 ) -> None:
     agent = agent_with(model, doubtful(model)[1], checkpointer=InMemorySaver())
     await agent.ainvoke(says("call doubt:a"), thread("T"))
-    assert double.ends() == []
+    assert antiphon_router.ends() == []
     await agent.ainvoke(Command(resume="yes"), thread("T"))
     await model.root_async_client.close()
-    assert [identity(call) for call in double.calls()] == ["T", "T/a", "T/a", "T"]
-    assert double.ends() == ["/v1/conversations/T%2Fa"]
+    assert [identity(call) for call in antiphon_router.calls()] == ["T", "T/a", "T/a", "T"]
+    assert antiphon_router.ends() == ["T/a"]
 
 
-def test_forks_of_an_agent_stay_in_its_thread(double: Double, model: ChatOpenAI) -> None:
+def test_forks_of_an_agent_stay_in_its_thread(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
     agent = agent_with(model, lookup, checkpointer=InMemorySaver())
     agent.invoke(says("call lookup:a"), thread("T"))
     past = next(state for state in agent.get_state_history(thread("T")) if state.next == ("tools",))
     agent.invoke(None, past.config)
-    assert [identity(call) for call in double.calls()] == ["T"] * 3
+    assert [identity(call) for call in antiphon_router.calls()] == ["T"] * 3
 
 
 def summing_up(model: ChatOpenAI) -> SummarizationMiddleware:
@@ -202,28 +229,30 @@ def summing_up(model: ChatOpenAI) -> SummarizationMiddleware:
     )
 
 
-def test_summaries_are_a_child_and_leave_the_threads_frontier(double: Double, model: ChatOpenAI) -> None:
+def test_summaries_are_a_child_and_leave_the_threads_frontier(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
     agent = agent_with(model, before=[summing_up(model)], checkpointer=InMemorySaver())
     for text in ("one", "two", "three"):
         agent.invoke(says(text), thread("T"))
-    summaries = [call for call in double.calls() if asked(call).startswith("sum up")]
+    summaries = [call for call in antiphon_router.calls() if asked(call).startswith("sum up")]
     assert [identity(call) for call in summaries] == ["T/summarization"]
     assert summaries[0].headers["x-parent-session-id"] == "T"
-    assert [identity(call) for call in double.calls() if call not in summaries] == ["T"] * 3
-    assert double.ends() == []
+    assert [identity(call) for call in antiphon_router.calls() if call not in summaries] == ["T"] * 3
+    assert antiphon_router.ends() == []
 
 
-async def test_async_summaries_are_a_child(double: Double, model: ChatOpenAI) -> None:
+async def test_async_summaries_are_a_child(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
     agent = agent_with(model, before=[summing_up(model)], checkpointer=InMemorySaver())
     for text in ("one", "two", "three"):
         await agent.ainvoke(says(text), thread("T"))
     await model.root_async_client.close()
-    summaries = [identity(call) for call in double.calls() if asked(call).startswith("sum up")]
+    summaries = [identity(call) for call in antiphon_router.calls() if asked(call).startswith("sum up")]
     assert summaries == ["T/summarization"]
 
 
 async def test_without_a_thread_nothing_is_stamped_and_no_client_touched(
-    double: Double, model: ChatOpenAI
+    antiphon_router: FakeRouter, model: ChatOpenAI
 ) -> None:
     @tool
     def ask(task: str) -> str:
@@ -235,23 +264,23 @@ async def test_without_a_thread_nothing_is_stamped_and_no_client_touched(
     agent.invoke(says("call ask:a"))
     await agent.ainvoke(says("call ask:a"))
     await model.root_async_client.close()
-    assert {identity(call) for call in double.calls()} == {None}
-    assert "x-turn-id" not in double.calls()[0].headers
+    assert {identity(call) for call in antiphon_router.calls()} == {None}
+    assert "x-turn-id" not in antiphon_router.calls()[0].headers
     assert type(model.root_client) is OpenAI
 
 
-def test_block_around_an_agent_wins_over_its_thread(double: Double, model: ChatOpenAI) -> None:
+def test_block_around_an_agent_wins_over_its_thread(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
     agent = agent_with(model, research(agent_with(model)))
     with antiphon.conversation("block"):
         agent.invoke(says("call research:a"), thread("T"))
-        assert double.ends() == ["/v1/conversations/block%2Fa"]
-    assert [identity(call) for call in double.calls()] == ["block", "block/a", "block"]
-    assert double.ends()[1:] == ["/v1/conversations/block"]
+        assert antiphon_router.ends() == ["block/a"]
+    assert [identity(call) for call in antiphon_router.calls()] == ["block", "block/a", "block"]
+    assert antiphon_router.ends()[1:] == ["block"]
 
 
-def test_what_the_model_was_given_wins(double: Double, model: ChatOpenAI) -> None:
+def test_what_the_model_was_given_wins(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
     mine = ChatOpenAI(
-        base_url=double.base_url,
+        base_url=antiphon_router.base_url,
         api_key="k",  # type: ignore[arg-type]
         model="m",
         extra_body={"conversation_id": "mine"},
@@ -259,7 +288,7 @@ def test_what_the_model_was_given_wins(double: Double, model: ChatOpenAI) -> Non
     )
     agent_with(mine).invoke(says("hello"), thread("T"))
     mine.root_client.close()
-    assert told(double) == [("hello", "mine")]
+    assert told(antiphon_router) == [("hello", "mine")]
 
 
 def test_models_of_other_kinds_pass_by() -> None:
@@ -268,7 +297,10 @@ def test_models_of_other_kinds_pass_by() -> None:
 
 
 def test_stamping_that_fails_costs_no_call(
-    double: Double, model: ChatOpenAI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    antiphon_router: FakeRouter,
+    model: ChatOpenAI,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(model: Any) -> None:
         raise RecursionError
@@ -276,7 +308,7 @@ def test_stamping_that_fails_costs_no_call(
     monkeypatch.setattr(_middleware, "stamp_calls", fail)
     with caplog.at_level(logging.DEBUG, "antiphon"):
         agent_with(model).invoke(says("hello"), thread("T"))
-    assert told(double) == [("hello", None)]
+    assert told(antiphon_router) == [("hello", None)]
     assert "cannot make 'ChatOpenAI' stamp its calls" in caplog.text
 
 
@@ -293,21 +325,25 @@ def test_tool_call_without_an_id_stays_in_its_agents_conversation() -> None:
     assert seen == [conversation]
 
 
-def test_agents_in_parallel_threads_share_a_model_and_no_id(double: Double, model: ChatOpenAI) -> None:
+def test_agents_in_parallel_threads_share_a_model_and_no_id(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
     agent = agent_with(model, research(agent_with(model)))
     agent.batch(
         [says(f"call research:{name}") for name in "abcdefgh"], [thread(f"T-{name}") for name in "abcdefgh"]
     )
     expected = [("sub " + name, f"T-{name}/{name}") for name in "abcdefgh"]
-    assert [pair for pair in told(double) if pair[0].startswith("sub")] == expected
-    assert all(pair[1] == f"T-{pair[0][-1]}" for pair in told(double) if pair[0].startswith("call"))
+    assert [pair for pair in told(antiphon_router) if pair[0].startswith("sub")] == expected
+    assert all(pair[1] == f"T-{pair[0][-1]}" for pair in told(antiphon_router) if pair[0].startswith("call"))
 
 
-async def test_agents_in_parallel_tasks_share_a_model_and_no_id(double: Double, model: ChatOpenAI) -> None:
+async def test_agents_in_parallel_tasks_share_a_model_and_no_id(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
     agent = agent_with(model, aresearch(agent_with(model)))
     await asyncio.gather(
         *(agent.ainvoke(says(f"call research:{name}"), thread(f"T-{name}")) for name in "abcdefgh")
     )
     await model.root_async_client.close()
     expected = [("sub " + name, f"T-{name}/{name}") for name in "abcdefgh"]
-    assert [pair for pair in told(double) if pair[0].startswith("sub")] == expected
+    assert [pair for pair in told(antiphon_router) if pair[0].startswith("sub")] == expected

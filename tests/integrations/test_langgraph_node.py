@@ -23,9 +23,9 @@ from openai import OpenAI
 
 import antiphon
 import antiphon_openai
+from antiphon.testing import FakeRouter
 from antiphon_langgraph import conversation_node
 from doubles.agents import State, fan_out, identity, line, thread
-from doubles.router import Double
 
 
 def look(state: Any) -> State:
@@ -205,8 +205,8 @@ async def test_async_generator_closes_with_its_consumer() -> None:
     assert closed == ["c/own"]
 
 
-def test_leaving_a_node_ends_nothing_for_it_comes_back(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_leaving_a_node_ends_nothing_for_it_comes_back(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client)
 
         @conversation_node(name="critic")
@@ -215,8 +215,8 @@ def test_leaving_a_node_ends_nothing_for_it_comes_back(double: Double) -> None:
             return {}
 
         line(("node", node)).invoke({}, thread("T"))
-    assert [identity(call) for call in double.calls()] == ["T/critic"]
-    assert double.ends() == []
+    assert [identity(call) for call in antiphon_router.calls()] == ["T/critic"]
+    assert antiphon_router.ends() == []
 
 
 def test_errors_pass_and_leave_no_block_open() -> None:

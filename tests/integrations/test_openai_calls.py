@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import openai
 import pytest
 from openai import OpenAI
 
 import antiphon
 import antiphon_openai
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.fixture
-def client(double: Double) -> Iterator[OpenAI]:
-    with OpenAI(base_url=double.base_url, api_key="k", max_retries=2) as client:
+def client(antiphon_router: FakeRouter) -> Iterator[OpenAI]:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k", max_retries=2) as client:
         yield antiphon_openai.wrap(client)
 
 
 def test_tool_result_resubmission_is_a_new_turn_of_the_same_conversation(
-    double: Double, client: OpenAI
+    antiphon_router: FakeRouter, client: OpenAI
 ) -> None:
     with antiphon.conversation():
         for _ in range(3):
             client.chat.completions.create(**CHAT)
-    calls = double.calls()
+    calls = antiphon_router.calls()
     assert len({call.headers["x-session-id"] for call in calls}) == 1
     assert len({call.headers["x-turn-id"] for call in calls}) == 3
-    assert len(double.ends()) == 1
+    assert len(antiphon_router.ends()) == 1
 
 
-def test_idempotency_key_of_the_caller_is_the_turn_id(double: Double, client: OpenAI) -> None:
+def test_idempotency_key_of_the_caller_is_the_turn_id(antiphon_router: FakeRouter, client: OpenAI) -> None:
     with antiphon.conversation("c"):
         client.post("/chat/completions", cast_to=object, body=CHAT, options={"idempotency_key": "mine"})
-    assert double.calls()[0].headers["x-turn-id"] == "mine"
+    assert antiphon_router.calls()[0].headers["x-turn-id"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -50,34 +52,34 @@ def test_idempotency_key_of_the_caller_is_the_turn_id(double: Double, client: Op
     ],
 )
 def test_other_requests_are_not_stamped(
-    double: Double, client: OpenAI, call: Callable[[Any], object]
+    antiphon_router: FakeRouter, client: OpenAI, call: Callable[[Any], object]
 ) -> None:
-    with antiphon.conversation("c"):
+    with antiphon.conversation("c"), contextlib.suppress(openai.NotFoundError):
         call(client)
-    [request] = double.requests
+    [request] = antiphon_router.requests
     assert not {"x-session-id", "x-turn-id"} & set(request.headers)
     assert "conversation_id" not in (request.body or {})
 
 
-def test_call_outside_any_conversation_is_not_stamped(double: Double, client: OpenAI) -> None:
+def test_call_outside_any_conversation_is_not_stamped(antiphon_router: FakeRouter, client: OpenAI) -> None:
     client.chat.completions.create(**CHAT)
-    [request] = double.requests
+    [request] = antiphon_router.requests
     assert request.body == CHAT
     assert not {"x-session-id", "x-turn-id"} & set(request.headers)
 
 
-def test_body_of_raw_bytes_is_stamped_by_headers_alone(double: Double, client: OpenAI) -> None:
+def test_body_of_raw_bytes_is_stamped_by_headers_alone(antiphon_router: FakeRouter, client: OpenAI) -> None:
     with antiphon.conversation("c"):
         client.post("/chat/completions", cast_to=object, content=b'{"model": "m"}')
-    [call] = double.calls()
+    [call] = antiphon_router.calls()
     assert (call.headers["x-session-id"], call.body) == ("c", {"model": "m"})
 
 
-def test_multipart_body_is_stamped_by_headers_alone(double: Double, client: OpenAI) -> None:
+def test_multipart_body_is_stamped_by_headers_alone(antiphon_router: FakeRouter, client: OpenAI) -> None:
     with antiphon.conversation("c"):
         options: Any = {"headers": {"Content-Type": "multipart/form-data"}}
         files = {"file": b"opaque"}
         client.post("/chat/completions", cast_to=object, body={"model": "m"}, files=files, options=options)
-    [call] = double.calls()
+    [call] = antiphon_router.calls()
     assert call.headers["x-session-id"] == "c"
     assert b"conversation_id" not in call.body

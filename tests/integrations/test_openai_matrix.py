@@ -15,8 +15,8 @@ from openai._legacy_response import LegacyAPIResponse
 import antiphon
 import antiphon_openai
 from antiphon._observe import Exchange
+from antiphon.testing import FakeRouter
 from antiphon_openai import _reply
-from doubles.router import Double
 
 OWN: Any = {"extra_headers": {"X-Mine": "1"}, "extra_body": {"cache_salt": "s"}}
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -166,6 +166,12 @@ async def aconsume(given: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
+def answers_in_json(antiphon_router: FakeRouter) -> None:
+    """For ``parse()``."""
+    antiphon_router.answer = lambda call: '{"city": "Rome"}'
+
+
+@pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.001)
 
@@ -183,13 +189,15 @@ def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
     return seen
 
 
-def root_of(double: Double) -> str:
-    return double.base_url.removesuffix("/v1")
+def root_of(antiphon_router: FakeRouter) -> str:
+    return antiphon_router.base_url.removesuffix("/v1")
 
 
-def assert_stamped_and_ended(double: Double, client: Any, path: str, exchanges: list[Exchange]) -> None:
+def assert_stamped_and_ended(
+    antiphon_router: FakeRouter, client: Any, path: str, exchanges: list[Exchange]
+) -> None:
     """Two attempts, each stamped and otherwise as the user wanted it; the second observed; then one end."""
-    first, second = double.calls()
+    first, second = antiphon_router.calls()
     for call in (first, second):
         assert call.body["conversation_id"] == "c"
         assert call.headers["x-session-id"] == "c"
@@ -207,7 +215,7 @@ def assert_stamped_and_ended(double: Double, client: Any, path: str, exchanges: 
     assert json.loads(exchange.request or b"") == second.body
     assert (exchange.ttft is not None) == second.body.get("stream", False)
 
-    [end] = [request for request in double.requests if request.method == "DELETE"]
+    [end] = [request for request in antiphon_router.requests if request.method == "DELETE"]
     assert end.path == ("/openai" if is_azure(client) else "/v1") + "/conversations/c"
     assert "k" in (end.headers.get("api-key"), end.headers.get("authorization", "").removeprefix("Bearer "))
     assert end.headers["x-session-final"] == "true"
@@ -228,30 +236,30 @@ def addresses(client: Any, path: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_call_is_stamped_over_a_retry_and_its_conversation_ended(
-    double: Double, exchanges: list[Exchange], kind: str, form: str
+    antiphon_router: FakeRouter, exchanges: list[Exchange], kind: str, form: str
 ) -> None:
     path, call = FORMS[form]
-    double.statuses.append(500)
-    with KINDS[kind](root_of(double)) as client:
+    antiphon_router.statuses.append(500)
+    with KINDS[kind](root_of(antiphon_router)) as client:
         antiphon_openai.wrap(client)
         with antiphon.conversation("c", parent="p"):
             consume(call(client))
-    assert_stamped_and_ended(double, client, path, exchanges)
+    assert_stamped_and_ended(antiphon_router, client, path, exchanges)
 
 
 @pytest.mark.usefixtures("loopback_only")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ASYNC_KINDS)
 async def test_async_call_is_stamped_over_a_retry_and_its_conversation_ended(
-    double: Double, exchanges: list[Exchange], kind: str, form: str
+    antiphon_router: FakeRouter, exchanges: list[Exchange], kind: str, form: str
 ) -> None:
     path, call = FORMS[form]
-    double.statuses.append(500)
-    async with ASYNC_KINDS[kind](root_of(double)) as client:
+    antiphon_router.statuses.append(500)
+    async with ASYNC_KINDS[kind](root_of(antiphon_router)) as client:
         antiphon_openai.wrap(client)
         async with antiphon.conversation("c", parent="p"):
             await aconsume(call(client))
-    assert_stamped_and_ended(double, client, path, exchanges)
+    assert_stamped_and_ended(antiphon_router, client, path, exchanges)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "router.example"])

@@ -15,7 +15,7 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 
 import antiphon
 import antiphon_openai
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -44,35 +44,35 @@ def test_wrap_returns_the_same_client_of_the_same_type_and_name() -> None:
         assert repr(type(client)) == shown
 
 
-def test_wrapping_twice_stamps_once_and_keeps_what_was_bound(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_wrapping_twice_stamps_once_and_keeps_what_was_bound(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client, conversation=antiphon.conversation("bound"))
         kind = type(client)
         antiphon_openai.wrap(client, wire="headers_only")
         assert type(client) is kind
         client.chat.completions.create(**CHAT)
-    [call] = double.calls()
+    [call] = antiphon_router.calls()
     assert call.headers["x-session-id"] == "bound"
     assert "conversation_id" not in call.body
 
 
-def test_unwrap_gives_the_client_back_as_it_was(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_unwrap_gives_the_client_back_as_it_was(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         assert antiphon_openai.unwrap(antiphon_openai.wrap(client)) is client
         assert type(client) is OpenAI
         assert antiphon_openai.unwrap(client) is client
         with antiphon.conversation("c"):
             client.chat.completions.create(**CHAT)
-    assert "x-session-id" not in double.calls()[0].headers
+    assert "x-session-id" not in antiphon_router.calls()[0].headers
 
 
-def test_unwrap_forgets_what_was_bound(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_unwrap_forgets_what_was_bound(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client, conversation=antiphon.conversation("bound"), wire="dynamo")
         antiphon_openai.wrap(antiphon_openai.unwrap(client))
         with antiphon.conversation("c"):
             client.chat.completions.create(**CHAT)
-    assert double.calls()[0].headers["x-session-id"] == "c"
+    assert antiphon_router.calls()[0].headers["x-session-id"] == "c"
 
 
 def test_unwrap_refuses_under_a_later_subclass() -> None:
@@ -83,8 +83,8 @@ def test_unwrap_refuses_under_a_later_subclass() -> None:
             antiphon_openai.unwrap(client)
 
 
-def test_patches_of_other_libraries_survive(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_patches_of_other_libraries_survive(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         traced: list[str] = []
         create = client.chat.completions.create
 
@@ -97,20 +97,22 @@ def test_patches_of_other_libraries_survive(double: Double) -> None:
         with antiphon.conversation("c"):
             client.chat.completions.create(**CHAT)
     assert traced == ["m"]
-    assert double.calls()[0].body["conversation_id"] == "c"
+    assert antiphon_router.calls()[0].body["conversation_id"] == "c"
 
 
-def test_bound_conversation_wins_over_the_surrounding_one_and_survives_with_options(double: Double) -> None:
+def test_bound_conversation_wins_over_the_surrounding_one_and_survives_with_options(
+    antiphon_router: FakeRouter,
+) -> None:
     bound = antiphon.conversation("bound")
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client, conversation=bound)
         with antiphon.conversation("around"):
             client.with_options(timeout=60).with_options(max_retries=1).chat.completions.create(**CHAT)
             client.copy(timeout=60).chat.completions.create(**CHAT)
-    assert [call.body["conversation_id"] for call in double.calls()] == ["bound", "bound"]
-    assert double.ends() == []
+    assert [call.body["conversation_id"] for call in antiphon_router.calls()] == ["bound", "bound"]
+    assert antiphon_router.ends() == []
     bound.close()
-    assert double.ends() == ["/v1/conversations/bound"]
+    assert antiphon_router.ends() == ["bound"]
 
 
 def test_other_objects_are_refused_by_name() -> None:
@@ -130,12 +132,12 @@ def test_unknown_wire_is_refused_at_once() -> None:
         assert type(client) is OpenAI
 
 
-def test_wires_other_than_the_routers_get_no_end(double: Double) -> None:
-    with OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_wires_other_than_the_routers_get_no_end(antiphon_router: FakeRouter) -> None:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client, wire="dynamo")
         with antiphon.conversation("c", parent="p"):
             client.chat.completions.create(**CHAT)
-    [call] = double.requests
+    [call] = antiphon_router.requests
     assert call.headers["x-dynamo-session-id"] == "c"
     assert call.headers["x-dynamo-parent-session-id"] == "p"
     assert "conversation_id" not in call.body
@@ -166,7 +168,7 @@ def test_nothing_goes_to_the_vendor_by_an_absolute_url() -> None:
     assert ["x-session-id" in request.headers for request in seen] == [False, True]
 
 
-def test_azure_vendor_is_left_alone_and_an_azure_gateway_is_stamped(double: Double) -> None:
+def test_azure_vendor_is_left_alone_and_an_azure_gateway_is_stamped(antiphon_router: FakeRouter) -> None:
     seen: list[httpx.Request] = []
     vendor = AzureOpenAI(
         azure_endpoint="https://mine.openai.azure.com",
@@ -174,61 +176,66 @@ def test_azure_vendor_is_left_alone_and_an_azure_gateway_is_stamped(double: Doub
         api_key="k",
         http_client=cast("Any", answering(seen)),
     )
-    gateway = AzureOpenAI(azure_endpoint=double.base_url, azure_deployment="d", api_version="1", api_key="k")
+    gateway = AzureOpenAI(
+        azure_endpoint=antiphon_router.base_url, azure_deployment="d", api_version="1", api_key="k"
+    )
     with vendor, gateway, antiphon.conversation("c"):
         for client in (vendor, gateway):
             assert isinstance(antiphon_openai.wrap(client), AzureOpenAI)
             client.chat.completions.create(**CHAT)
             client.with_options(timeout=60).chat.completions.create(**CHAT)
     assert all("x-session-id" not in request.headers for request in seen)
-    assert [call.body["conversation_id"] for call in double.calls()] == ["c", "c"]
-    assert {call.path for call in double.calls()} == {
+    assert [call.body["conversation_id"] for call in antiphon_router.calls()] == ["c", "c"]
+    assert {call.path for call in antiphon_router.calls()} == {
         "/v1/openai/deployments/d/chat/completions?api-version=1"
     }
-    assert double.ends() == ["/v1/openai/conversations/c"]
-    assert double.requests[-1].headers["api-key"] == "k"
+    end = antiphon_router.requests[-1]
+    assert (end.method, end.path) == ("DELETE", "/v1/openai/conversations/c")
+    assert end.headers["api-key"] == "k"
 
 
-async def test_async_azure_gateway_is_stamped(double: Double) -> None:
-    client = AsyncAzureOpenAI(base_url=double.base_url, api_version="1", api_key="k")
+async def test_async_azure_gateway_is_stamped(antiphon_router: FakeRouter) -> None:
+    client = AsyncAzureOpenAI(base_url=antiphon_router.base_url, api_version="1", api_key="k")
     async with antiphon_openai.wrap(client), antiphon.conversation("c"):
         await client.chat.completions.create(**CHAT)
-    assert double.calls()[0].body["conversation_id"] == "c"
-    assert double.calls()[0].headers["x-session-id"] == "c"
+    assert antiphon_router.calls()[0].body["conversation_id"] == "c"
+    assert antiphon_router.calls()[0].headers["x-session-id"] == "c"
 
 
-def test_legacy_httpx_client_is_stamped_and_carries_the_end(double: Double) -> None:
+def test_legacy_httpx_client_is_stamped_and_carries_the_end(antiphon_router: FakeRouter) -> None:
     transport = httpx.Client(headers={"x-of": "transport"})
-    with OpenAI(base_url=double.base_url, api_key="k", http_client=cast("Any", transport)) as client:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k", http_client=cast("Any", transport)) as client:
         antiphon_openai.wrap(client)
         with antiphon.conversation("c"):
             client.chat.completions.create(**CHAT)
-    assert double.calls()[0].body["conversation_id"] == "c"
-    assert double.requests[-1].headers["x-of"] == "transport"
+    assert antiphon_router.calls()[0].body["conversation_id"] == "c"
+    assert antiphon_router.requests[-1].headers["x-of"] == "transport"
 
 
-def test_end_is_told_after_the_client_closed(double: Double) -> None:
-    with antiphon.conversation("c"), OpenAI(base_url=double.base_url, api_key="k") as client:
+def test_end_is_told_after_the_client_closed(antiphon_router: FakeRouter) -> None:
+    with antiphon.conversation("c"), OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         antiphon_openai.wrap(client).chat.completions.create(**CHAT)
-    assert double.ends() == ["/v1/conversations/c"]
-    assert double.requests[-1].headers["authorization"] == "Bearer k"
+    assert antiphon_router.ends() == ["c"]
+    assert antiphon_router.requests[-1].headers["authorization"] == "Bearer k"
 
 
-async def test_async_client_is_ended_by_a_sync_close_and_the_other_way_round(double: Double) -> None:
+async def test_async_client_is_ended_by_a_sync_close_and_the_other_way_round(
+    antiphon_router: FakeRouter,
+) -> None:
     conversation = antiphon.conversation("c")
-    async with AsyncOpenAI(base_url=double.base_url, api_key="k") as client:
+    async with AsyncOpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         await antiphon_openai.wrap(client, conversation=conversation).chat.completions.create(**CHAT)
         await asyncio.to_thread(conversation.close)
-    with OpenAI(base_url=double.base_url, api_key="k") as sync_client:
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as sync_client:
         antiphon_openai.wrap(sync_client, conversation=conversation)
         await asyncio.to_thread(lambda: sync_client.chat.completions.create(**CHAT))
         await conversation.aclose()
-    assert double.ends() == ["/v1/conversations/c"] * 2
+    assert antiphon_router.ends() == ["c"] * 2
 
 
-def test_threads_carry_their_own_ids(double: Double) -> None:
+def test_threads_carry_their_own_ids(antiphon_router: FakeRouter) -> None:
     everyone_in = threading.Barrier(6, timeout=60)
-    client = antiphon_openai.wrap(OpenAI(base_url=double.base_url, api_key="k"))
+    client = antiphon_openai.wrap(OpenAI(base_url=antiphon_router.base_url, api_key="k"))
 
     def agent(name: str) -> None:
         with antiphon.conversation(name):
@@ -243,15 +250,15 @@ def test_threads_carry_their_own_ids(double: Double) -> None:
     for thread in threads:
         thread.join()
     client.close()
-    calls = double.calls()
+    calls = antiphon_router.calls()
     assert len(calls) == 12
     assert all(c.body["model"] == c.body["conversation_id"] == c.headers["x-session-id"] for c in calls)
-    assert sorted(double.ends()) == [f"/v1/conversations/{name}" for name in names]
+    assert sorted(antiphon_router.ends()) == names
 
 
-async def test_tasks_carry_their_own_ids(double: Double) -> None:
+async def test_tasks_carry_their_own_ids(antiphon_router: FakeRouter) -> None:
     everyone_in = asyncio.Barrier(6)
-    client = antiphon_openai.wrap(AsyncOpenAI(base_url=double.base_url, api_key="k"))
+    client = antiphon_openai.wrap(AsyncOpenAI(base_url=antiphon_router.base_url, api_key="k"))
 
     async def agent(name: str) -> None:
         async with antiphon.conversation(name):
@@ -262,10 +269,10 @@ async def test_tasks_carry_their_own_ids(double: Double) -> None:
     names = [f"agent-{i}" for i in range(6)]
     await asyncio.gather(*map(agent, names))
     await client.close()
-    calls = double.calls()
+    calls = antiphon_router.calls()
     assert len(calls) == 12
     assert all(c.body["model"] == c.body["conversation_id"] == c.headers["x-session-id"] for c in calls)
-    assert sorted(double.ends()) == [f"/v1/conversations/{name}" for name in names]
+    assert sorted(antiphon_router.ends()) == names
 
 
 def test_missing_openai_is_an_error_that_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

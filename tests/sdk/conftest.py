@@ -1,7 +1,7 @@
-"""The router's double for these tests."""
+"""The kit's router for these tests."""
 
 from __future__ import annotations
 
-from doubles.fixtures import bare_environment, double, patient_ending
+from doubles.fixtures import antiphon_router, bare_environment, patient_ending
 
-__all__ = ["bare_environment", "double", "patient_ending"]
+__all__ = ["antiphon_router", "bare_environment", "patient_ending"]

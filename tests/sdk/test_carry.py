@@ -16,7 +16,7 @@ import pytest
 
 import antiphon
 from antiphon import _ambient
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 
 def current_id() -> str | None:
@@ -206,9 +206,9 @@ def test_conversation_of_a_framework_is_carried_too(monkeypatch: pytest.MonkeyPa
     assert on_a_thread(antiphon.carry(current_id)) == "of-the-framework"
 
 
-def test_carried_function_does_not_end_the_conversation(double: Double) -> None:
+def test_carried_function_does_not_end_the_conversation(antiphon_router: FakeRouter) -> None:
     with antiphon.conversation("a") as conversation:
-        conversation.seen_by(antiphon.Router(double.base_url))
+        conversation.seen_by(antiphon.Router(antiphon_router.base_url))
         on_a_thread(antiphon.carry(current_id))
-        assert double.ends() == []
-    assert double.ends() == ["/v1/conversations/a"]
+        assert antiphon_router.ends() == []
+    assert antiphon_router.ends() == ["a"]

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI, OpenAI
 
 import antiphon
 import antiphon_openai
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 CONVERSATIONS = 200
 TURNS = 5
@@ -27,7 +27,7 @@ AT_ONCE = 16
 class Clients:
     """One of each kind, shared by all conversations. A prompt says which conversation it belongs to."""
 
-    double: Double
+    router: FakeRouter
     openai: OpenAI
     aopenai: AsyncOpenAI
     hooked: httpx.Client
@@ -38,7 +38,7 @@ class Clients:
         if turn % 2:
             self.openai.chat.completions.create(**prompt)
         else:
-            url = f"{self.double.base_url}/chat/completions"
+            url = f"{self.router.base_url}/chat/completions"
             self.hooked.post(url, json=prompt).raise_for_status()
 
     async def aturn(self, name: str, turn: int) -> None:
@@ -46,7 +46,7 @@ class Clients:
         if turn % 2:
             await self.aopenai.chat.completions.create(**prompt)
         else:
-            url = f"{self.double.base_url}/chat/completions"
+            url = f"{self.router.base_url}/chat/completions"
             (await self.ahooked.post(url, json=prompt)).raise_for_status()
 
     def turns(self, name: str) -> Iterator[None]:
@@ -117,18 +117,18 @@ WAYS = [in_threads, in_a_pool, in_a_map, in_steps]
 ASYNC_WAYS = [in_tasks, in_to_thread, in_an_executor_of_the_loop, in_async_steps]
 
 
-async def test_no_call_carries_another_conversations_id(double: Double) -> None:
+async def test_no_call_carries_another_conversations_id(antiphon_router: FakeRouter) -> None:
     with (
         ThreadPoolExecutor(AT_ONCE) as agents,
         ThreadPoolExecutor(AT_ONCE) as workers,
-        antiphon_openai.wrap(OpenAI(base_url=double.base_url, api_key="k")) as openai,
+        antiphon_openai.wrap(OpenAI(base_url=antiphon_router.base_url, api_key="k")) as openai,
         antiphon.hook(httpx.Client(headers={"Authorization": "Bearer k"}, timeout=60)) as hooked,
     ):
         async with (
-            antiphon_openai.wrap(AsyncOpenAI(base_url=double.base_url, api_key="k")) as aopenai,
+            antiphon_openai.wrap(AsyncOpenAI(base_url=antiphon_router.base_url, api_key="k")) as aopenai,
             antiphon.hook(httpx.AsyncClient(headers={"Authorization": "Bearer k"}, timeout=60)) as ahooked,
         ):
-            clients = Clients(double, openai, aopenai, hooked, ahooked)
+            clients = Clients(antiphon_router, openai, aopenai, hooked, ahooked)
             pool, room = antiphon.carrying(workers), asyncio.Semaphore(AT_ONCE)
 
             async def on_the_loop(number: int) -> None:
@@ -143,7 +143,10 @@ async def test_no_call_carries_another_conversations_id(double: Double) -> None:
             numbers = range(CONVERSATIONS // 2)
             await asyncio.gather(*map(on_the_loop, numbers), *map(in_a_thread, numbers))
 
-    calls, names = double.calls(), {f"{kind}-{number}" for number in numbers for kind in ("sync", "async")}
+    calls, names = (
+        antiphon_router.calls(),
+        {f"{kind}-{number}" for number in numbers for kind in ("sync", "async")},
+    )
     spoken = Counter(
         (call.body["messages"][0]["content"], call.headers.get("x-session-id")) for call in calls
     )
@@ -152,4 +155,4 @@ async def test_no_call_carries_another_conversations_id(double: Double) -> None:
     assert len(in_bodies) == CONVERSATIONS * (TURNS // 2)
     assert all(call.body["conversation_id"] == call.headers["x-session-id"] for call in in_bodies)
     assert len({call.headers["x-turn-id"] for call in calls}) == CONVERSATIONS * TURNS
-    assert Counter(double.ends()) == {f"/v1/conversations/{name}": 1 for name in names}
+    assert Counter(antiphon_router.ends()) == dict.fromkeys(names, 1)

@@ -13,7 +13,7 @@ import antiphon
 from antiphon import Router
 from antiphon._contacts import MOST_CONTACTS, Contacts
 from antiphon._ending import ATTEMPTS
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 KEY = ("authorization", "Bearer k")
 
@@ -26,133 +26,143 @@ def nowhere() -> Router:
         return Router(f"http://127.0.0.1:{probe.getsockname()[1]}/v1")
 
 
-def test_leaving_the_block_ends_the_conversation_once_with_the_clients_credentials(double: Double) -> None:
-    router = Router(double.base_url, (KEY,))
+def test_leaving_the_block_ends_the_conversation_once_with_the_clients_credentials(
+    antiphon_router: FakeRouter,
+) -> None:
+    router = Router(antiphon_router.base_url, (KEY,))
     with antiphon.conversation("a") as conversation:
         for _ in range(3):
             conversation.seen_by(router)
-        assert double.requests == []
+        assert antiphon_router.requests == []
     conversation.close()
-    assert [(request.method, request.path) for request in double.requests] == [
+    assert [(request.method, request.path) for request in antiphon_router.requests] == [
         ("DELETE", "/v1/conversations/a")
     ]
-    assert double.requests[0].headers["authorization"] == "Bearer k"
-    assert double.requests[0].headers["x-session-final"] == "true"
+    assert antiphon_router.requests[0].headers["authorization"] == "Bearer k"
+    assert antiphon_router.requests[0].headers["x-session-final"] == "true"
 
 
-async def test_leaving_the_async_block_ends_the_conversation_once(double: Double) -> None:
+async def test_leaving_the_async_block_ends_the_conversation_once(antiphon_router: FakeRouter) -> None:
     async with antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url, (KEY,)))
+        conversation.seen_by(Router(antiphon_router.base_url, (KEY,)))
     await conversation.aclose()
-    assert double.ends() == ["/v1/conversations/a"]
-    assert double.requests[0].headers["authorization"] == "Bearer k"
+    assert antiphon_router.ends() == ["a"]
+    assert antiphon_router.requests[0].headers["authorization"] == "Bearer k"
 
 
-def test_explicit_conversation_ends_when_closed(double: Double) -> None:
+def test_explicit_conversation_ends_when_closed(antiphon_router: FakeRouter) -> None:
     conversation = antiphon.conversation("a")
-    conversation.seen_by(Router(double.base_url))
+    conversation.seen_by(Router(antiphon_router.base_url))
     conversation.close()
-    assert double.ends() == ["/v1/conversations/a"]
+    assert antiphon_router.ends() == ["a"]
 
 
-def test_kept_conversation_outlives_its_block(double: Double) -> None:
+def test_kept_conversation_outlives_its_block(antiphon_router: FakeRouter) -> None:
     with antiphon.conversation("a", keep=True) as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert double.requests == []
+        conversation.seen_by(Router(antiphon_router.base_url))
+    assert antiphon_router.requests == []
     conversation.close()
-    assert double.ends() == ["/v1/conversations/a"]
+    assert antiphon_router.ends() == ["a"]
 
 
-def test_conversation_ends_when_its_last_block_is_left(double: Double) -> None:
+def test_conversation_ends_when_its_last_block_is_left(antiphon_router: FakeRouter) -> None:
     conversation = antiphon.conversation("a")
     with conversation:
         with conversation:
-            conversation.seen_by(Router(double.base_url))
-        assert double.requests == []
-    assert double.ends() == ["/v1/conversations/a"]
+            conversation.seen_by(Router(antiphon_router.base_url))
+        assert antiphon_router.requests == []
+    assert antiphon_router.ends() == ["a"]
 
 
-def test_conversation_that_spoke_again_after_its_end_ends_again(double: Double) -> None:
+def test_conversation_that_spoke_again_after_its_end_ends_again(antiphon_router: FakeRouter) -> None:
     conversation = antiphon.conversation("a")
     for _ in range(2):
         with conversation:
-            conversation.seen_by(Router(double.base_url))
-    assert double.ends() == ["/v1/conversations/a"] * 2
+            conversation.seen_by(Router(antiphon_router.base_url))
+    assert antiphon_router.ends() == ["a"] * 2
 
 
-def test_id_is_percent_encoded(double: Double) -> None:
+def test_id_is_percent_encoded(antiphon_router: FakeRouter) -> None:
     with antiphon.conversation("a/b c?d#e%") as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert double.ends() == ["/v1/conversations/a%2Fb%20c%3Fd%23e%25"]
+        conversation.seen_by(Router(antiphon_router.base_url))
+    [end] = antiphon_router.requests
+    assert end.path == "/v1/conversations/a%2Fb%20c%3Fd%23e%25"
+    assert end.conversation == "a/b c?d#e%"
 
 
-def test_parent_ends_its_children_and_a_child_only_itself(double: Double) -> None:
-    router = Router(double.base_url)
+def test_parent_ends_its_children_and_a_child_only_itself(antiphon_router: FakeRouter) -> None:
+    router = Router(antiphon_router.base_url)
     parent = antiphon.conversation("p")
     first, second = parent.child("1"), antiphon.conversation("2", parent=parent)
     deep = second.child("3")
     for conversation in (parent, first, second, deep):
         conversation.seen_by(router)
     first.close()
-    assert double.ends() == ["/v1/conversations/p%2F1"]
+    assert antiphon_router.ends() == ["p/1"]
     parent.close()
-    assert set(double.ends()[1:]) == {f"/v1/conversations/{name}" for name in ("p", "2", "2%2F3")}
-    assert len(double.requests) == 4
+    assert set(antiphon_router.ends()[1:]) == {"p", "2", "2/3"}
+    assert len(antiphon_router.requests) == 4
 
 
-def test_every_router_that_saw_it_is_told_even_when_one_is_away(double: Double, nowhere: Router) -> None:
+def test_every_router_that_saw_it_is_told_even_when_one_is_away(
+    antiphon_router: FakeRouter, nowhere: Router
+) -> None:
     with antiphon.conversation("a") as conversation:
         conversation.seen_by(nowhere)
-        conversation.seen_by(Router(double.base_url))
-        conversation.seen_by(Router(double.base_url, (KEY,)))
-    assert double.ends() == ["/v1/conversations/a"] * 2
+        conversation.seen_by(Router(antiphon_router.base_url))
+        conversation.seen_by(Router(antiphon_router.base_url, (KEY,)))
+    assert antiphon_router.ends() == ["a"] * 2
 
 
-def test_failed_end_is_tried_again(double: Double) -> None:
-    double.statuses.extend([503, 429])
+def test_failed_end_is_tried_again(antiphon_router: FakeRouter) -> None:
+    antiphon_router.statuses.extend([503, 429])
     with antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert len(double.requests) == 3
+        conversation.seen_by(Router(antiphon_router.base_url))
+    assert len(antiphon_router.requests) == 3
 
 
 def test_tries_are_bounded_and_what_failed_is_logged(
-    double: Double, caplog: pytest.LogCaptureFixture
+    antiphon_router: FakeRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    double.statuses.extend([500] * 50)
+    antiphon_router.statuses.extend([500] * 50)
     with antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert len(double.requests) == ATTEMPTS
+        conversation.seen_by(Router(antiphon_router.base_url))
+    assert len(antiphon_router.requests) == ATTEMPTS
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert double.base_url in record.getMessage()
+    assert antiphon_router.base_url in record.getMessage()
     assert "conversation a ended" in record.getMessage()
     assert "HTTP 500" in record.getMessage()
 
 
-async def test_async_tries_are_bounded_and_logged(double: Double, caplog: pytest.LogCaptureFixture) -> None:
-    double.statuses.extend([500] * 50)
+async def test_async_tries_are_bounded_and_logged(
+    antiphon_router: FakeRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    antiphon_router.statuses.extend([500] * 50)
     async with antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert len(double.requests) == ATTEMPTS
+        conversation.seen_by(Router(antiphon_router.base_url))
+    assert len(antiphon_router.requests) == ATTEMPTS
     assert "HTTP 500" in caplog.text
 
 
-def test_refusal_is_logged_and_not_tried_again(double: Double, caplog: pytest.LogCaptureFixture) -> None:
-    double.statuses.append(401)
+def test_refusal_is_logged_and_not_tried_again(
+    antiphon_router: FakeRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    antiphon_router.statuses.append(401)
     with antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert len(double.requests) == 1
+        conversation.seen_by(Router(antiphon_router.base_url))
+    assert len(antiphon_router.requests) == 1
     assert "HTTP 401" in caplog.text
 
 
 @pytest.mark.parametrize("status", [404, 405])
 def test_router_that_never_knew_it_is_fine(
-    double: Double, status: int, caplog: pytest.LogCaptureFixture
+    antiphon_router: FakeRouter, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    double.statuses.append(status)
+    antiphon_router.statuses.append(status)
     with antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url))
-    assert len(double.requests) == 1
+        conversation.seen_by(Router(antiphon_router.base_url))
+    assert len(antiphon_router.requests) == 1
     assert caplog.records == []
 
 
@@ -170,12 +180,12 @@ async def test_async_router_that_is_away_raises_nothing(
     assert nowhere.base_url in caplog.text
 
 
-def test_error_of_the_block_comes_through_and_the_conversation_ends(double: Double) -> None:
+def test_error_of_the_block_comes_through_and_the_conversation_ends(antiphon_router: FakeRouter) -> None:
     conversation = antiphon.conversation("a")
-    conversation.seen_by(Router(double.base_url))
+    conversation.seen_by(Router(antiphon_router.base_url))
     with pytest.raises(LookupError), conversation:
         raise LookupError
-    assert double.ends() == ["/v1/conversations/a"]
+    assert antiphon_router.ends() == ["a"]
 
 
 async def test_sync_block_under_a_running_loop_does_not_wait_for_the_router() -> None:
@@ -201,45 +211,47 @@ async def test_sync_block_under_a_running_loop_does_not_wait_for_the_router() ->
             thread.join()
 
 
-def test_open_transport_of_the_client_is_used(double: Double) -> None:
+def test_open_transport_of_the_client_is_used(antiphon_router: FakeRouter) -> None:
     with httpx.Client(headers={"x-of": "transport"}) as transport, antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url, (), weakref.ref(transport)))
-    assert double.requests[0].headers["x-of"] == "transport"
+        conversation.seen_by(Router(antiphon_router.base_url, (), weakref.ref(transport)))
+    assert antiphon_router.requests[0].headers["x-of"] == "transport"
 
 
-async def test_open_async_transport_of_the_client_is_used(double: Double) -> None:
+async def test_open_async_transport_of_the_client_is_used(antiphon_router: FakeRouter) -> None:
     transport = httpx.AsyncClient(headers={"x-of": "transport"})
     async with transport, antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url, (), weakref.ref(transport)))
-    assert double.requests[0].headers["x-of"] == "transport"
+        conversation.seen_by(Router(antiphon_router.base_url, (), weakref.ref(transport)))
+    assert antiphon_router.requests[0].headers["x-of"] == "transport"
 
 
-async def test_transport_of_the_other_flavour_is_left_alone(double: Double) -> None:
+async def test_transport_of_the_other_flavour_is_left_alone(antiphon_router: FakeRouter) -> None:
     with httpx.Client(headers={"x-of": "transport"}) as transport:
         async with antiphon.conversation("a") as conversation:
-            conversation.seen_by(Router(double.base_url, (), weakref.ref(transport)))
-    assert "x-of" not in double.requests[0].headers
+            conversation.seen_by(Router(antiphon_router.base_url, (), weakref.ref(transport)))
+    assert "x-of" not in antiphon_router.requests[0].headers
 
 
-def test_closed_or_broken_transport_is_replaced(double: Double, caplog: pytest.LogCaptureFixture) -> None:
+def test_closed_or_broken_transport_is_replaced(
+    antiphon_router: FakeRouter, caplog: pytest.LogCaptureFixture
+) -> None:
     closed = httpx.Client()
     closed.close()
-    double.statuses.extend([503] * (ATTEMPTS - 1))  # a closed one must not cost an attempt
+    antiphon_router.statuses.extend([503] * (ATTEMPTS - 1))  # a closed one must not cost an attempt
     broken = httpx.Client(mounts={"all://": httpx.MockTransport(lambda request: 1 // 0)})  # type: ignore[arg-type]
     for transport in (closed, broken):
         with antiphon.conversation("a") as conversation:
-            conversation.seen_by(Router(double.base_url, (), weakref.ref(transport)))
+            conversation.seen_by(Router(antiphon_router.base_url, (), weakref.ref(transport)))
     broken.close()
-    assert double.ends() == ["/v1/conversations/a"] * (ATTEMPTS + 1)
+    assert antiphon_router.ends() == ["a"] * (ATTEMPTS + 1)
     assert caplog.records == []
 
 
-def test_newest_transport_is_the_one_used(double: Double) -> None:
+def test_newest_transport_is_the_one_used(antiphon_router: FakeRouter) -> None:
     old, new = httpx.Client(), httpx.Client(headers={"x-of": "new"})
     with old, new, antiphon.conversation("a") as conversation:
-        conversation.seen_by(Router(double.base_url, (), weakref.ref(old)))
-        conversation.seen_by(Router(double.base_url, (), weakref.ref(new)))
-    assert [request.headers.get("x-of") for request in double.requests] == ["new"]
+        conversation.seen_by(Router(antiphon_router.base_url, (), weakref.ref(old)))
+        conversation.seen_by(Router(antiphon_router.base_url, (), weakref.ref(new)))
+    assert [request.headers.get("x-of") for request in antiphon_router.requests] == ["new"]
 
 
 def test_contacts_are_bounded_and_forget_the_oldest() -> None:
@@ -251,9 +263,9 @@ def test_contacts_are_bounded_and_forget_the_oldest() -> None:
     assert contacts.take("p") == {}
 
 
-def test_two_threads_that_close_at_once_end_it_once(double: Double) -> None:
+def test_two_threads_that_close_at_once_end_it_once(antiphon_router: FakeRouter) -> None:
     conversation = antiphon.conversation("a")
-    conversation.seen_by(Router(double.base_url))
+    conversation.seen_by(Router(antiphon_router.base_url))
     ready = threading.Barrier(4, timeout=20)
 
     def close() -> None:
@@ -265,4 +277,4 @@ def test_two_threads_that_close_at_once_end_it_once(double: Double) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert double.ends() == ["/v1/conversations/a"]
+    assert antiphon_router.ends() == ["a"]

@@ -17,7 +17,7 @@ import antiphon
 import antiphon_openai
 from antiphon import _hook
 from antiphon._observe import Exchange
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 CHAT: Any = BODY
@@ -102,71 +102,75 @@ def test_hook_returns_the_same_client_and_keeps_its_other_hooks(kind: Any) -> No
 
 
 def test_model_call_is_stamped_by_headers_alone_and_its_conversation_ended(
-    double: Double, sender: Sender
+    antiphon_router: FakeRouter, sender: Sender
 ) -> None:
     with antiphon.conversation("c", parent="p"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY)
-    [call] = double.calls()
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    [call] = antiphon_router.calls()
     assert call.body == BODY
     assert stamps(call.headers) == {
         "x-session-id": "c",
         "x-parent-session-id": "p",
         "x-turn-id": call.headers["x-turn-id"],
     }
-    assert double.ends() == ["/v1/conversations/c"]
-    end = double.requests[-1].headers
+    assert antiphon_router.ends() == ["c"]
+    end = antiphon_router.requests[-1].headers
     assert (end["authorization"], end["x-tenant"]) == ("Bearer k", "t")
     assert end["x-session-final"] == "true"
 
 
-def test_each_call_is_a_turn_of_its_own(double: Double, sender: Sender) -> None:
+def test_each_call_is_a_turn_of_its_own(antiphon_router: FakeRouter, sender: Sender) -> None:
     with antiphon.conversation("c"):
         for _ in range(3):
-            sender.post(f"{double.base_url}/chat/completions", json=BODY)
-    assert len({call.headers["x-turn-id"] for call in double.calls()}) == 3
-    assert len(double.ends()) == 1
+            sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    assert len({call.headers["x-turn-id"] for call in antiphon_router.calls()}) == 3
+    assert len(antiphon_router.ends()) == 1
 
 
-def test_other_requests_and_those_outside_stay_as_they_are(double: Double, sender: Sender) -> None:
+def test_other_requests_and_those_outside_stay_as_they_are(
+    antiphon_router: FakeRouter, sender: Sender
+) -> None:
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/embeddings", json=BODY)
-    sender.post(f"{double.base_url}/chat/completions", json=BODY)
-    assert [stamps(call.headers) for call in double.requests] == [{}, {}]
+        sender.post(f"{antiphon_router.base_url}/embeddings", json=BODY)
+    sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    assert [stamps(call.headers) for call in antiphon_router.requests] == [{}, {}]
 
 
-def test_unhooked_client_stamps_no_more(double: Double, sender: Sender) -> None:
+def test_unhooked_client_stamps_no_more(antiphon_router: FakeRouter, sender: Sender) -> None:
     antiphon.unhook(sender.client)
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY)
-    assert stamps(double.calls()[0].headers) == {}
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    assert stamps(antiphon_router.calls()[0].headers) == {}
 
 
-def test_hooking_twice_stamps_once_and_keeps_what_was_bound(double: Double, sender: Sender) -> None:
+def test_hooking_twice_stamps_once_and_keeps_what_was_bound(
+    antiphon_router: FakeRouter, sender: Sender
+) -> None:
     antiphon.hook(sender.client, conversation=antiphon.conversation("bound"))
     antiphon.hook(sender.client, wire="dynamo")
     with antiphon.conversation("around"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY)
-    [call] = double.requests
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    [call] = antiphon_router.requests
     assert call.headers["x-dynamo-session-id"] == "bound"
     assert "x-session-id" not in call.headers
 
 
 @pytest.mark.parametrize("name", ["X-Session-ID", "x-session-id", "SESSION-ID"])
-def test_conversation_in_a_header_wins(double: Double, sender: Sender, name: str) -> None:
+def test_conversation_in_a_header_wins(antiphon_router: FakeRouter, sender: Sender, name: str) -> None:
     with antiphon.conversation("c", parent="p"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY, headers={name: "mine"})
-    [call] = double.calls()
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY, headers={name: "mine"})
+    [call] = antiphon_router.calls()
     assert call.headers[name.lower()] == "mine"
     assert set(stamps(call.headers)) - {name.lower()} == {"x-turn-id"}
 
 
 @pytest.mark.parametrize("field", ["conversation_id", "session_id"])
 def test_conversation_in_a_json_body_wins(
-    double: Double, sender: Sender, field: str, observed: list[Any]
+    antiphon_router: FakeRouter, sender: Sender, field: str, observed: list[Any]
 ) -> None:
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/chat/completions", json={**BODY, field: "mine"})
-    assert set(stamps(double.calls()[0].headers)) == {"x-turn-id"}
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json={**BODY, field: "mine"})
+    assert set(stamps(antiphon_router.calls()[0].headers)) == {"x-turn-id"}
     assert observed == []
 
 
@@ -190,42 +194,50 @@ def test_name_elsewhere_in_the_body_is_no_conversation(body: Any) -> None:
     assert sent.headers["x-session-id"] == "c"
 
 
-def test_body_that_is_streamed_is_not_read(double: Double, observed: list[tuple[str, Exchange]]) -> None:
+def test_body_that_is_streamed_is_not_read(
+    antiphon_router: FakeRouter, observed: list[tuple[str, Exchange]]
+) -> None:
     pieces = iter([b'{"session_id": "mine", ', b'"messages": []}'])
     with httpx.Client() as client, antiphon.conversation("c"):
         headers = {"content-type": "application/json"}
-        antiphon.hook(client).post(f"{double.base_url}/chat/completions", content=pieces, headers=headers)
-    assert double.requests[0].headers["x-session-id"] == "c"
+        antiphon.hook(client).post(
+            f"{antiphon_router.base_url}/chat/completions", content=pieces, headers=headers
+        )
+    assert antiphon_router.requests[0].headers["x-session-id"] == "c"
     [(_, exchange)] = observed
     assert exchange.request is None
 
 
-def test_request_with_a_turn_id_is_left_alone(double: Double, sender: Sender, observed: list[Any]) -> None:
+def test_request_with_a_turn_id_is_left_alone(
+    antiphon_router: FakeRouter, sender: Sender, observed: list[Any]
+) -> None:
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY, headers={"x-TURN-id": "mine"})
-    assert stamps(double.requests[0].headers) == {"x-turn-id": "mine"}
-    assert observed == double.ends() == []
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY, headers={"x-TURN-id": "mine"})
+    assert stamps(antiphon_router.requests[0].headers) == {"x-turn-id": "mine"}
+    assert observed == antiphon_router.ends() == []
 
 
-def test_hooked_client_inside_a_wrapped_one_adds_nothing(double: Double, observed: list[Any]) -> None:
+def test_hooked_client_inside_a_wrapped_one_adds_nothing(
+    antiphon_router: FakeRouter, observed: list[Any]
+) -> None:
     transport = antiphon.hook(openai.DefaultHttpxClient())
-    with openai.OpenAI(base_url=double.base_url, api_key="k", http_client=transport) as client:
+    with openai.OpenAI(base_url=antiphon_router.base_url, api_key="k", http_client=transport) as client:
         antiphon_openai.wrap(client)
         with antiphon.conversation("c"):
             client.chat.completions.create(**CHAT)
-    [call] = double.calls()
+    [call] = antiphon_router.calls()
     assert call.body["conversation_id"] == call.headers["x-session-id"] == "c"
     assert observed == []
-    assert double.ends() == ["/v1/conversations/c"]
+    assert antiphon_router.ends() == ["c"]
 
 
-def test_hook_of_the_caller_runs_first(double: Double) -> None:
+def test_hook_of_the_caller_runs_first(antiphon_router: FakeRouter) -> None:
     def mine(request: httpx.Request) -> None:
         request.headers["X-Session-ID"] = "mine"
 
     with httpx.Client(event_hooks={"request": [mine]}) as client, antiphon.conversation("c"):
-        antiphon.hook(client).post(f"{double.base_url}/chat/completions", json=BODY)
-    assert double.requests[0].headers["x-session-id"] == "mine"
+        antiphon.hook(client).post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    assert antiphon_router.requests[0].headers["x-session-id"] == "mine"
 
 
 def test_vendors_get_nothing_unless_a_wire_is_given(kind: Any) -> None:
@@ -247,22 +259,26 @@ def test_vendors_get_nothing_unless_a_wire_is_given(kind: Any) -> None:
     ]
 
 
-def test_retries_of_openai_carry_the_same_turn_id(double: Double) -> None:
-    double.statuses.extend([500, 500])
+def test_retries_of_openai_carry_the_same_turn_id(antiphon_router: FakeRouter) -> None:
+    antiphon_router.statuses.extend([500, 500])
     transport = antiphon.hook(openai.DefaultHttpxClient())
-    client = openai.OpenAI(base_url=double.base_url, api_key="k", http_client=transport, max_retries=2)
+    client = openai.OpenAI(
+        base_url=antiphon_router.base_url, api_key="k", http_client=transport, max_retries=2
+    )
     with client, antiphon.conversation("c"):
         client.chat.completions.create(**CHAT)
         client.chat.completions.create(**CHAT)
-    turns = [call.headers["x-turn-id"] for call in double.calls()]
+    turns = [call.headers["x-turn-id"] for call in antiphon_router.calls()]
     assert turns[0] == turns[1] == turns[2] != turns[3]
-    assert double.requests[-1].headers["authorization"] == "Bearer k"
+    assert antiphon_router.requests[-1].headers["authorization"] == "Bearer k"
 
 
-async def test_async_retries_carry_the_turn_id_of_their_own_task(double: Double) -> None:
-    double.statuses.extend([500, 500])
+async def test_async_retries_carry_the_turn_id_of_their_own_task(antiphon_router: FakeRouter) -> None:
+    antiphon_router.statuses.extend([500, 500])
     transport = antiphon.hook(openai.DefaultAsyncHttpxClient())
-    client = openai.AsyncOpenAI(base_url=double.base_url, api_key="k", http_client=transport, max_retries=2)
+    client = openai.AsyncOpenAI(
+        base_url=antiphon_router.base_url, api_key="k", http_client=transport, max_retries=2
+    )
 
     async def agent(name: str) -> None:
         async with antiphon.conversation(name):
@@ -270,26 +286,28 @@ async def test_async_retries_carry_the_turn_id_of_their_own_task(double: Double)
 
     async with client:
         await asyncio.gather(agent("a"), agent("b"))
-    calls = double.calls()
+    calls = antiphon_router.calls()
     assert len(calls) == 4
     assert len({(call.headers["x-session-id"], call.headers["x-turn-id"]) for call in calls}) == 2
 
 
-def test_retry_of_what_was_not_stamped_here_is_a_turn_of_its_own(double: Double, sender: Sender) -> None:
+def test_retry_of_what_was_not_stamped_here_is_a_turn_of_its_own(
+    antiphon_router: FakeRouter, sender: Sender
+) -> None:
     retry = {"X-Stainless-Retry-Count": "1"}
     for name in "ab":
         with antiphon.conversation(name):
-            sender.post(f"{double.base_url}/chat/completions", json=BODY, headers=retry)
-            sender.post(f"{double.base_url}/responses", json=BODY, headers=retry)
-    assert len({call.headers["x-turn-id"] for call in double.calls()}) == 4
+            sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY, headers=retry)
+            sender.post(f"{antiphon_router.base_url}/responses", json=BODY, headers=retry)
+    assert len({call.headers["x-turn-id"] for call in antiphon_router.calls()}) == 4
 
 
-def test_idempotency_key_is_the_turn_id(double: Double, sender: Sender) -> None:
+def test_idempotency_key_is_the_turn_id(antiphon_router: FakeRouter, sender: Sender) -> None:
     with antiphon.conversation("c"):
         for key in ("mine", "stainless-python-retry-1234"):
-            url = f"{double.base_url}/chat/completions"
+            url = f"{antiphon_router.base_url}/chat/completions"
             sender.post(url, json=BODY, headers={"Idempotency-Key": key})
-    assert [call.headers["x-turn-id"] for call in double.calls()] == ["mine", "1234"]
+    assert [call.headers["x-turn-id"] for call in antiphon_router.calls()] == ["mine", "1234"]
 
 
 def test_redirect_repeats_the_turn_and_is_observed_once(
@@ -333,39 +351,39 @@ def test_authentication_repeats_the_turn_and_is_observed_once(
 
 
 def test_whole_reply_is_observed(
-    double: Double, sender: Sender, observed: list[tuple[str, Exchange]]
+    antiphon_router: FakeRouter, sender: Sender, observed: list[tuple[str, Exchange]]
 ) -> None:
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY)
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
     [(name, exchange)] = observed
-    assert (name, exchange.turn) == ("c", double.calls()[0].headers["x-turn-id"])
+    assert (name, exchange.turn) == ("c", antiphon_router.calls()[0].headers["x-turn-id"])
     assert exchange.headers["content-type"] == "application/json"
     assert json.loads(exchange.request or b"") == BODY
     assert (exchange.reply, exchange.ttft) == (None, None)
 
 
 def test_stream_is_observed_with_its_ttft(
-    double: Double, sender: Sender, observed: list[tuple[str, Exchange]]
+    antiphon_router: FakeRouter, sender: Sender, observed: list[tuple[str, Exchange]]
 ) -> None:
     with antiphon.conversation("c"):
-        sender.stream(f"{double.base_url}/chat/completions", json={**BODY, "stream": True})
+        sender.stream(f"{antiphon_router.base_url}/chat/completions", json={**BODY, "stream": True})
     [(_, exchange)] = observed
     assert exchange.ttft is not None
     assert 0 < exchange.ttft < 60
 
 
-def test_failure_is_not_observed(double: Double, sender: Sender, observed: list[Any]) -> None:
-    double.statuses.append(500)
+def test_failure_is_not_observed(antiphon_router: FakeRouter, sender: Sender, observed: list[Any]) -> None:
+    antiphon_router.statuses.append(500)
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY)
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
     assert observed == []
 
 
-def test_wire_without_a_turn_header_works(double: Double, sender: Sender) -> None:
+def test_wire_without_a_turn_header_works(antiphon_router: FakeRouter, sender: Sender) -> None:
     antiphon.hook(sender.client, wire=antiphon.Wire(conversation_header="X-SMG-Routing-Key"))
     with antiphon.conversation("c"):
-        sender.post(f"{double.base_url}/chat/completions", json=BODY)
-    [call] = double.requests
+        sender.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    [call] = antiphon_router.requests
     assert call.headers["x-smg-routing-key"] == "c"
     assert stamps(call.headers) == {}
 

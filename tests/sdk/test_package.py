@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import antiphon
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 
 def test_public_names_are_these() -> None:
@@ -59,17 +59,19 @@ def test_importing_the_sdk_imports_no_http_client_no_framework_and_no_server() -
 
 
 @pytest.mark.parametrize(("present", "missing"), [("httpx", "httpx2"), ("httpx2", "httpx")])
-def test_sdk_works_with_either_http_client_alone(double: Double, present: str, missing: str) -> None:
+def test_sdk_works_with_either_http_client_alone(
+    antiphon_router: FakeRouter, present: str, missing: str
+) -> None:
     code = f"""
 import sys
 sys.modules["{missing}"] = None
 import antiphon, {present} as library
 with antiphon.hook(library.Client()) as client, antiphon.conversation("c"):
-    client.post("{double.base_url}/chat/completions", json={{}})
+    client.post("{antiphon_router.base_url}/chat/completions", json={{}})
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
-    assert [request.headers.get("x-session-id") for request in double.calls()] == ["c"]
-    assert double.ends() == ["/v1/conversations/c"]
+    assert [request.headers.get("x-session-id") for request in antiphon_router.calls()] == ["c"]
+    assert antiphon_router.ends() == ["c"]
 
 
 def test_every_error_is_an_antiphon_error_and_a_builtin_one() -> None:

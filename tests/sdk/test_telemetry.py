@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import antiphon
 import antiphon_openai
 from antiphon._telemetry import ATTRIBUTE, announce
-from doubles.router import Double
+from antiphon.testing import FakeRouter
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -45,16 +45,16 @@ def recorder() -> Iterator[Recorder]:
 
 
 def test_wrapped_and_hooked_calls_name_their_conversation_on_the_running_span(
-    double: Double, recorder: Recorder
+    antiphon_router: FakeRouter, recorder: Recorder
 ) -> None:
-    client = antiphon_openai.wrap(OpenAI(base_url=double.base_url, api_key="k"))
+    client = antiphon_openai.wrap(OpenAI(base_url=antiphon_router.base_url, api_key="k"))
     with client, antiphon.hook(httpx.Client()) as transport, recorder.tracer.start_as_current_span("agent"):
         with antiphon.conversation("wrapped"), recorder.tracer.start_as_current_span("wrapped call"):
             client.chat.completions.create(**CHAT)
         with antiphon.conversation("hooked"), recorder.tracer.start_as_current_span("hooked call"):
-            transport.post(f"{double.base_url}/chat/completions", json=CHAT)
+            transport.post(f"{antiphon_router.base_url}/chat/completions", json=CHAT)
         with recorder.tracer.start_as_current_span("outside"):
-            transport.post(f"{double.base_url}/chat/completions", json=CHAT)
+            transport.post(f"{antiphon_router.base_url}/chat/completions", json=CHAT)
     assert recorder.ids() == {
         "wrapped call": "wrapped",
         "hooked call": "hooked",
@@ -63,13 +63,15 @@ def test_wrapped_and_hooked_calls_name_their_conversation_on_the_running_span(
     }
 
 
-def test_call_that_names_another_conversation_announces_nothing(double: Double, recorder: Recorder) -> None:
+def test_call_that_names_another_conversation_announces_nothing(
+    antiphon_router: FakeRouter, recorder: Recorder
+) -> None:
     with (
         antiphon.hook(httpx.Client()) as transport,
         antiphon.conversation("c"),
         recorder.tracer.start_as_current_span("call"),
     ):
-        transport.post(f"{double.base_url}/responses", json=CHAT, headers={"X-Session-ID": "mine"})
+        transport.post(f"{antiphon_router.base_url}/responses", json=CHAT, headers={"X-Session-ID": "mine"})
     assert recorder.ids() == {"call": None}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import antiphon
 from antiphon import ToolCall, Turn, TurnError
-from doubles.router import Double, Recorded, chat_message
+from antiphon.testing import FakeRouter, Recorded
 
 ASK: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is there?"}]
 
@@ -263,7 +263,7 @@ def test_message_that_json_cannot_hold_is_an_error_that_shows_it(turn: Turn, con
 @pytest.mark.parametrize("as_message", [False, True])
 def test_reply_may_be_whole_or_its_message(turn: Turn, as_message: bool) -> None:
     message = asking(1, reasoning_content="hm")
-    turn.add_reply(message if as_message else chat_message(message))
+    turn.add_reply(message if as_message else {"choices": [{"index": 0, "message": message}]})
     turn.add_tool_result("c1", "r")
     assert turn.messages[-2] == message
 
@@ -339,17 +339,19 @@ def test_stamp_is_the_conversations_with_the_turns_id(turn: Turn) -> None:
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2])
-def test_loop_on_a_plain_http_client_is_one_conversation(double: Double, turn: Turn, library: Any) -> None:
+def test_loop_on_a_plain_http_client_is_one_conversation(
+    antiphon_router: FakeRouter, turn: Turn, library: Any
+) -> None:
     def answer(request: Recorded) -> dict[str, Any]:
-        return chat_message(SAID if len(request.body["messages"]) > len(ASK) else asking(1, 2, reasoning="é"))
+        return SAID if len(request.body["messages"]) > len(ASK) else asking(1, 2, reasoning="é")
 
     def ask() -> Any:
         stamp = turn.stamp()
         body = {"model": "m", "messages": turn.messages, **stamp.body}
-        return http.post(f"{double.base_url}/chat/completions", json=body, headers=stamp.headers)
+        return http.post(f"{antiphon_router.base_url}/chat/completions", json=body, headers=stamp.headers)
 
-    double.answer = answer
-    double.statuses.append(503)
+    antiphon_router.answer = answer
+    antiphon_router.statuses.append(503)
     with library.Client(trust_env=False) as http:
         assert ask().status_code == 503
         turn.add_reply(ask().json())
@@ -357,9 +359,9 @@ def test_loop_on_a_plain_http_client_is_one_conversation(double: Double, turn: T
             turn.add_tool_result(call.id, call.parsed())
         turn.add_reply(ask().json())
 
-    failed, first, second = double.calls()
-    assert {request.body["conversation_id"] for request in double.calls()} == {"c"}
-    assert {request.headers["x-session-id"] for request in double.calls()} == {"c"}
+    failed, first, second = antiphon_router.calls()
+    assert {request.body["conversation_id"] for request in antiphon_router.calls()} == {"c"}
+    assert {request.headers["x-session-id"] for request in antiphon_router.calls()} == {"c"}
     assert failed.headers["x-turn-id"] == first.headers["x-turn-id"] != second.headers["x-turn-id"]
     assert second.body["messages"] == [
         *ASK,

@@ -209,6 +209,7 @@ _Send = Callable[[int, Json | Iterator[str], Mapping[str, str]], None]
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 1024  # agents come in hordes
 
     def __init__(self, router: FakeRouter) -> None:
         super().__init__(("127.0.0.1", 0), _handler(router))
