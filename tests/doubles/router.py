@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from antiphon.testing import FakeRouter, Recorded
 
-__all__ = ["Double", "Recorded", "chat_message", "running"]
+__all__ = ["Double", "Recorded", "chat_message", "double", "running"]
 
 
 class Double(FakeRouter):
+    def __enter__(self) -> Double:
+        self.start()
+        return self
+
     def __init__(self) -> None:
         super().__init__()
         self.answer = lambda call: '{"city": "Rome"}'
@@ -24,5 +31,11 @@ def chat_message(message: dict[str, Any]) -> dict[str, Any]:
     return {"id": "x-1", "created": 1, "model": "m", "object": "chat.completion", "choices": [choice]}
 
 
-def running() -> Any:
+def running() -> Double:
     return Double()
+
+
+@pytest.fixture
+def double() -> Iterator[Double]:
+    with Double() as double:
+        yield double
