@@ -117,8 +117,20 @@ def _present(name: str, parts: Iterable[Any]) -> Any:
 
 def _by_index(items: Iterable[Any]) -> list[Any]:
     """Items without an index stand alone; they keep the place where they came."""
-    groups: dict[object, list[Any]] = {}
-    for place, item in enumerate(items):
+    groups: list[list[Any]] = []
+    begun: dict[object, list[Any]] = {}
+    for item in items:
         index = item.get("index") if isinstance(item, Mapping) else None
-        groups.setdefault(("alone", place) if index is None else index, []).append(item)
-    return [_joined("", group) for group in groups.values()]
+        group = begun.get(index)
+        if index is None or group is None or _is_another(group[0], item):
+            groups.append(group := [])
+            if index is not None:
+                begun[index] = group
+        group.append(item)
+    return [_joined("", group) for group in groups]
+
+
+def _is_another(call: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
+    """Some servers give all calls the index 0: one with a name and an id of its own is another call."""
+    first, other = call.get("id"), item.get("id")
+    return bool(first and other and first != other and get(item.get("function"), "name"))

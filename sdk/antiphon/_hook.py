@@ -122,8 +122,8 @@ class _Hooks:
             headers=request.headers,
             body=_fields(content or b"", IDENTITY_FIELDS | {call.wire.conversation_field}),
         )
-        if call.ends:
-            client: Any = self.client()  # alive: it is sending
+        client = self.client()  # gone only where its hooks were given to another client, which is sending now
+        if call.ends and client is not None:
             call.conversation.seen_by(
                 Router.of(
                     call.api,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -229,6 +230,14 @@ def test_hooked_client_inside_a_wrapped_one_adds_nothing(
     assert call.body["conversation_id"] == call.headers["x-session-id"] == "c"
     assert observed == []
     assert antiphon_router.ends() == ["c"]
+
+
+def test_hooks_outlive_their_client_in_another_one(antiphon_router: FakeRouter) -> None:
+    hooks = antiphon.hook(httpx.Client()).event_hooks
+    gc.collect()
+    with httpx.Client(event_hooks=hooks) as client, antiphon.conversation("c"):
+        client.post(f"{antiphon_router.base_url}/chat/completions", json=BODY)
+    assert antiphon_router.calls()[0].headers["x-session-id"] == "c"
 
 
 def test_hook_of_the_caller_runs_first(antiphon_router: FakeRouter) -> None:

@@ -115,6 +115,16 @@ def test_calls_without_an_index_stand_alone(turn: Turn) -> None:
     assert turn.calls == (ToolCall("c1", "f", ""), ToolCall("c2", "g", ""))
 
 
+def test_calls_that_share_an_index_are_told_apart_by_name_and_id(turn: Turn) -> None:
+    read(
+        turn,
+        {"tool_calls": [called(0, "{", id="c1", name="f")]},
+        {"tool_calls": [called(0, "}", id="again")]},
+        {"tool_calls": [called(0, "{}", id="c2", name="g"), called(1, "{}", id="c3", name="h")]},
+    )
+    assert turn.calls == (ToolCall("again", "f", "{}"), ToolCall("c2", "g", "{}"), ToolCall("c3", "h", "{}"))
+
+
 def test_call_of_a_stream_has_the_type_and_the_arguments_that_servers_insist_on(turn: Turn) -> None:
     added = read(turn, {"tool_calls": [called(0, None, id="c1", type=None, name="f")]})
     function = {"name": "f", "arguments": ""}
