@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
-_lock = threading.Lock()
-
 
 def stamp_calls(model: Runnable[Any, Any]) -> None:
     """Make each ``ChatOpenAI`` and ``AzureChatOpenAI`` of the model stamp: itself, in a binding, a fallback,
     an alternative, or made anew for each call. Other vendors' models stay as they are. Twice is harmless."""
     for part in _parts(model):
+        kind = type(part)  # read once: another thread may be at it too
         if isinstance(part, BaseChatModel):
             for client in _clients(part):
                 _wrap(client)
-        elif hasattr(type(part), "_model") and not hasattr(type(part), "_antiphon_base"):
-            part.__class__ = _stamping(type(part))
+        elif hasattr(kind, "_model") and not hasattr(kind, "_antiphon_base"):
+            part.__class__ = _stamping(kind)
 
 
 def _parts(runnable: Runnable[Any, Any]) -> Iterator[Runnable[Any, Any]]:
@@ -60,8 +58,7 @@ def _wrap(client: Any) -> None:
     import antiphon_openai
 
     if isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
-        with _lock:
-            antiphon_openai.wrap(client)
+        antiphon_openai.wrap(client)
 
 
 @functools.cache

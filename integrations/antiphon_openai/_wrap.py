@@ -52,8 +52,8 @@ def wrap(
             f"cannot wrap a {type(client).__qualname__}: pass the OpenAI or AsyncOpenAI client inside it"
         )
     binding = _binding_of(client).rebound(conversation, wire)
-    if not _is_wrapped(type(client)):
-        kind: Any = type(client)
+    kind: Any = type(client)  # read once: another thread may be wrapping it too
+    if not _is_wrapped(kind):
         client.__class__ = _wrapped_class(kind)
     _bind(client, binding)
     return client

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,9 +23,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from openai import AsyncOpenAI, OpenAI
 
 import antiphon
+import antiphon_openai
 from antiphon.testing import FakeRouter
 from antiphon_langgraph import AntiphonMiddleware, VerbatimChatOpenAI, chat_openai
 from antiphon_langgraph._clients import stamp_calls
+from antiphon_openai import _wrap
 from doubles.agents import identity, obedient, thread
 
 HELLO: Any = {"messages": [{"role": "user", "content": "hello"}]}
@@ -183,29 +184,17 @@ def test_models_are_told_apart_without_importing_langchain_openai(monkeypatch: p
     assert type(model.root_client) is OpenAI
 
 
-@pytest.fixture
-def swift() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
+def test_client_that_another_thread_wraps_meanwhile_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(ChatOpenAI, base_url="http://127.0.0.1:1/v1")
+    told = _wrap._is_wrapped
 
+    def overtaken(kind: type[Any]) -> bool:
+        wrapped = told(kind)
+        monkeypatch.setattr(_wrap, "_is_wrapped", told)
+        antiphon_openai.wrap(model.root_client)
+        return wrapped
 
-@pytest.mark.usefixtures("swift")
-def test_clients_are_wrapped_once_by_threads_that_meet(antiphon_router: FakeRouter) -> None:
-    for _ in range(20):
-        model = chat(antiphon_router)
-        together = threading.Barrier(8, timeout=60)
-
-        def stamp(model: Any = model, together: threading.Barrier = together) -> None:
-            together.wait()
-            stamp_calls(model)
-
-        threads = [threading.Thread(target=stamp) for _ in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        assert type(model.root_client).__mro__[1] is OpenAI
-        assert type(model.root_async_client).__mro__[1] is AsyncOpenAI
+    monkeypatch.setattr(_wrap, "_is_wrapped", overtaken)
+    stamp_calls(model)
+    assert type(model.root_client).__mro__[1] is OpenAI
+    assert type(model.root_async_client).__mro__[1] is AsyncOpenAI
