@@ -347,6 +347,12 @@ def test_retries_and_failures_are_passed_over() -> None:
     )
 
 
+def test_history_is_compared_over_a_failure() -> None:
+    failed = replace(call([USER, ANSWER, MORE]), status=500)
+    message = refused(assert_history_kept, [call([USER], ANSWER), failed, call([MORE])])
+    assert "calls[2].messages[0].content differs" in message
+
+
 def test_history_kept_by_the_server_is_passed_over() -> None:
     first, other = at("responses", {"input": "a"}), {"input": "b", "previous_response_id": "1"}
     assert_history_kept([first, at("responses", other), at("responses", {"input": "c"})])

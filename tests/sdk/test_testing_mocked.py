@@ -15,7 +15,7 @@ from respx.mocks import HTTPCoreMocker, Mocker
 from respx.models import AllMockedAssertionError
 
 import antiphon
-from antiphon.testing import assert_same_conversation, mocked
+from antiphon.testing import FakeRouter, assert_same_conversation, mocked
 from doubles.loopback import escapes, loopback_only
 
 __all__ = ["escapes", "loopback_only"]
@@ -132,6 +132,27 @@ async def test_async_timeouts_are_too(transport: Any) -> None:
             respx_mock.post("/chat/completions").mock(side_effect=httpx.ReadTimeout)
             with pytest.raises(APITimeoutError):
                 await client.with_options(max_retries=0).chat.completions.create(**CHAT)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+async def test_errors_are_those_of_the_library(name: str) -> None:
+    library = pytest.importorskip(name)
+    with mocked(base_url=URL) as respx_mock:
+        respx_mock.get("/").mock(side_effect=httpx.ReadTimeout)
+        with pytest.raises(library.ReadTimeout):
+            library.get(URL)
+        async with library.AsyncClient() as client:
+            with pytest.raises(library.ReadTimeout):
+                await client.get(URL)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_requests_go_out_again_afterwards(name: str) -> None:
+    library = pytest.importorskip(name)
+    with FakeRouter() as router:
+        with mocked(assert_all_called=False):
+            pass
+        assert library.get(f"{router.base_url}/models").status_code == 200
 
 
 def test_routes_of_an_outer_mock_count(client: OpenAI) -> None:

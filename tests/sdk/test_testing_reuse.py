@@ -74,6 +74,12 @@ def test_null_field_is_as_good_as_a_missing_one(router: FakeRouter) -> None:
     assert reuse.reason == "full"
 
 
+def test_order_of_fields_does_not_matter(router: FakeRouter) -> None:
+    answer = said(ask(router, [USER]))
+    history = [dict(reversed(message.items())) for message in (USER, answer)]
+    assert "reason=full" in ask(router, [*history, USER]).headers["x-antiphon-reuse"]
+
+
 def test_history_that_begins_otherwise_shares_nothing(router: FakeRouter) -> None:
     ask(router, [USER])
     reply = ask(router, [{"role": "user", "content": "Other"}])

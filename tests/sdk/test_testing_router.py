@@ -96,6 +96,8 @@ def test_scripted_failures_come_first_and_are_retried_at_once(router: FakeRouter
     router.fail(429)
     client.chat.completions.create(**CHAT)
     assert [call.status for call in router.calls()] == [500, 429, 200]
+    router.fail(503)
+    assert httpx.get(router.base_url).headers["retry-after-ms"] == "1"
 
 
 def test_error_of_the_answer_reaches_the_client_once_and_then_the_test() -> None:
@@ -280,8 +282,10 @@ def test_responses_are_text_and_calls(router: FakeRouter, client: OpenAI, stream
     for _ in range(2):
         if streamed:
             with client.responses.stream(model="m", input="hello") as stream:
-                kinds = [event.type for event in stream]
+                events = list(stream)
+                kinds = [event.type for event in events]
                 texts.append(stream.get_final_response())
+            assert [event.sequence_number for event in events] == list(range(len(events)))
             assert kinds[0] == "response.created"
             assert kinds[-1] == "response.completed"
             assert "response.output_text.delta" in kinds
