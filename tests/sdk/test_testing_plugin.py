@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 import respx
 
 import antiphon
+import antiphon_openai
 from antiphon.testing import FakeRouter
 from antiphon.testing.plugin import antiphon_mock, antiphon_router
 
 __all__ = ["antiphon_mock", "antiphon_router"]
 
-SDK = Path(antiphon.__file__).parents[1]
+PACKAGES = [Path(package.__file__ or "").parents[1] for package in (antiphon, antiphon_openai)]
+GUIDE = Path(__file__).parents[2] / "docs" / "testing.md"
 
 ADOPTED = """
 import httpx
@@ -33,9 +36,32 @@ def test_mock(antiphon_mock):
 """
 
 
+AGENT = """
+import antiphon, antiphon_openai
+from openai import OpenAI
+
+MESSAGE = {"role": "assistant", "content": "ok"}
+REPLY = {"id": "1", "created": 1, "model": "m", "object": "chat.completion"}
+REPLY["choices"] = [{"index": 0, "finish_reason": "stop", "message": MESSAGE}]
+
+def run_my_agent(base_url):
+    with OpenAI(base_url=base_url, api_key="k") as client, antiphon.conversation() as conversation:
+        antiphon_openai.wrap(client)
+        turn = conversation.turn([{"role": "user", "content": "How many hinges are there?"}])
+        while not (turn.messages[-1]["role"] == "assistant"):
+            turn.add_reply(client.chat.completions.create(model="m", messages=turn.messages))
+            for call in turn.calls:
+                turn.add_tool_result(call.id, "12")
+"""
+
+
 def run(project: Path, test: str) -> subprocess.CompletedProcess[str]:
     (project / "test_agent.py").write_text(test)
-    environment = {**os.environ, "PYTHONPATH": str(SDK), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, PACKAGES)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [
         sys.executable,
         "-m",
@@ -61,6 +87,13 @@ def test_fresh_project_adopts_the_fixtures_in_one_line(tmp_path: Path) -> None:
 def test_project_that_does_not_adopt_them_does_not_have_them(tmp_path: Path) -> None:
     ran = run(tmp_path, ADOPTED)
     assert "fixture 'antiphon_router' not found" in ran.stdout
+
+
+def test_guide_is_true(tmp_path: Path) -> None:
+    conftest, *tests = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "conftest.py").write_text(conftest)
+    ran = run(tmp_path, AGENT + "\n".join(tests))
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_router_listens_while_the_test_runs(antiphon_router: FakeRouter) -> None:
