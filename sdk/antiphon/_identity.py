@@ -11,7 +11,7 @@ from antiphon._errors import ConversationError
 LONGEST_ID = 128
 """Characters."""
 
-_AS_IS = re.compile(rf"[!-~](?:[ -~]{{0,{LONGEST_ID - 2}}}[!-~])?")
+_AS_IS = re.compile(rf"(?!\.{{1,2}}$)[!-~](?:[ -~]{{0,{LONGEST_ID - 2}}}[!-~])?")
 
 
 def new_id() -> str:
@@ -22,7 +22,8 @@ def new_id() -> str:
 def wire_id(value: str) -> str:
     """The id as it travels: itself where it is 1..128 printable ASCII characters, else its SHA-256 in hex.
 
-    Blanks at either end also make it hashed, for HTTP would strip them from a header and not from a body.
+    Hashed are also ids with blanks at either end, which HTTP strips from a header and not from a body, and
+    ``.`` and ``..``, which vanish from a URL's path.
 
     Raises:
         ConversationError: empty, or not a string.

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 import antiphon
 
 
-@pytest.mark.parametrize("identity", ["a", "T/call_1", "two words", "~" * 128, "!"])
+@pytest.mark.parametrize("identity", ["a", "T/call_1", "two words", "~" * 128, "!", "..."])
 def test_printable_ascii_id_travels_as_it_is(identity: str) -> None:
     assert antiphon.conversation(identity).id == identity
 
 
-@pytest.mark.parametrize("identity", ["é", "a" * 129, "a\nb", "tab\there", " a", "a ", " ", "\x7f", "\ud800"])
+@pytest.mark.parametrize(
+    "identity", ["é", "a" * 129, "a\nb", "tab\there", " a", "a ", " ", "\x7f", "\ud800", ".", ".."]
+)
 def test_any_other_id_travels_as_its_hash(identity: str) -> None:
     expected = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
     assert antiphon.conversation(identity).id == expected
