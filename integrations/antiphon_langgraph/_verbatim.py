@@ -55,7 +55,7 @@ def restore(default: Message, kept: object, origin: str) -> Message:
         found = json.loads(kept)
         if found["of"] == _digest(default, origin):
             return {**default, **found["raw"]}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     return default
 

@@ -126,7 +126,8 @@ def test_calls_without_the_usual_fields_are_compared_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [None, 3, "", "no json", "[]", "3", '{"raw": {}}', '{"of": "x"}', '{"of": "x", "raw": 3}']
+    "kept",
+    [None, 3, "", "no json", "[]", "3", '{"raw": {}}', '{"of": "x"}', '{"of": "x", "raw": 3}', "[" * 100_000],
 )
 def test_what_does_not_read_as_kept_changes_nothing(kept: object) -> None:
     assert restore(message("Hi"), kept, ORIGIN) == message("Hi")
