@@ -98,8 +98,11 @@ def scripted() -> Iterator[Scripted]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.daemon_threads = True
+    class Listening(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128  # with the default of 5, a busy machine refuses some
+
+    listening = Listening(("127.0.0.1", 0), Handler)
     server.base_url = f"http://127.0.0.1:{listening.server_address[1]}/v1"
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from doubles.fixtures import antiphon_router, bare_environment, patient_ending
 from doubles.loopback import escapes, loopback_only
-from doubles.router import double
 
-__all__ = ["antiphon_router", "bare_environment", "double", "escapes", "loopback_only", "patient_ending"]
+__all__ = ["antiphon_router", "bare_environment", "escapes", "loopback_only", "patient_ending"]

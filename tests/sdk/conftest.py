@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from doubles.fixtures import antiphon_router, bare_environment, patient_ending
-from doubles.router import double
 
-__all__ = ["antiphon_router", "bare_environment", "double", "patient_ending"]
+__all__ = ["antiphon_router", "bare_environment", "patient_ending"]
