@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +13,20 @@ pytest.importorskip("langchain.agents")
 pytest.importorskip("langchain_openai")
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import SummarizationMiddleware
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    PIIMiddleware,
+    SummarizationMiddleware,
+    before_model,
+    dynamic_prompt,
+)
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import RemoveMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, interrupt
 from openai import OpenAI
 
@@ -249,6 +256,40 @@ async def test_async_summaries_are_a_child(antiphon_router: FakeRouter, model: C
     await model.root_async_client.close()
     summaries = [identity(call) for call in antiphon_router.calls() if asked(call).startswith("sum up")]
     assert summaries == ["T/summarization"]
+
+
+def trimming() -> AgentMiddleware[Any, Any, Any]:
+    @before_model
+    def trim(state: Any, runtime: Any) -> dict[str, Any]:
+        return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *state["messages"][-1:]]}
+
+    return trim
+
+
+def redacting() -> AgentMiddleware[Any, Any, Any]:
+    return PIIMiddleware("email")
+
+
+def prompting() -> AgentMiddleware[Any, Any, Any]:
+    @dynamic_prompt
+    def prompt(request: Any) -> str:
+        return f"You have read {len(request.messages)} messages."
+
+    return prompt
+
+
+@pytest.mark.parametrize("rewriting", [trimming, redacting, prompting])
+def test_rewritten_history_stays_in_its_thread(
+    antiphon_router: FakeRouter, model: ChatOpenAI, rewriting: Callable[[], Any]
+) -> None:
+    agent = agent_with(model, before=[rewriting()], checkpointer=InMemorySaver())
+    for text in ("write to a@b.org", "and again"):
+        agent.invoke(says(text), thread("T"))
+    calls = antiphon_router.calls()
+    assert [identity(call) for call in calls] == ["T", "T"]
+    said = [message["content"] for message in calls[1].body["messages"]]
+    assert said != ["write to a@b.org", "done", "and again"]
+    assert antiphon_router.ends() == []
 
 
 async def test_without_a_thread_nothing_is_stamped_and_no_client_touched(

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
 
 import antiphon
 import antiphon_openai
@@ -66,6 +66,27 @@ def test_call_outside_any_conversation_is_not_stamped(antiphon_router: FakeRoute
     [request] = antiphon_router.requests
     assert request.body == CHAT
     assert not {"x-session-id", "x-turn-id"} & set(request.headers)
+
+
+def test_stream_manager_belongs_to_the_block_where_it_is_entered(
+    antiphon_router: FakeRouter, client: OpenAI
+) -> None:
+    with antiphon.conversation("c"):
+        manager = client.chat.completions.stream(**CHAT)
+    with antiphon.conversation("d"), manager as stream:
+        stream.until_done()
+    assert [call.conversation for call in antiphon_router.calls()] == ["d"]
+
+
+async def test_async_stream_manager_belongs_to_the_block_where_it_is_entered(
+    antiphon_router: FakeRouter,
+) -> None:
+    async with antiphon_openai.wrap(AsyncOpenAI(base_url=antiphon_router.base_url, api_key="k")) as client:
+        async with antiphon.conversation("c"):
+            manager = client.chat.completions.stream(**CHAT)
+        async with antiphon.conversation("d"), manager as stream:
+            await stream.until_done()
+    assert [call.conversation for call in antiphon_router.calls()] == ["d"]
 
 
 def test_body_of_raw_bytes_is_stamped_by_headers_alone(antiphon_router: FakeRouter, client: OpenAI) -> None:

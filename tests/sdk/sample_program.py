@@ -8,10 +8,19 @@ from typing import assert_type
 
 import httpx
 import httpx2
+from langchain.agents import create_agent
 from openai import AsyncAzureOpenAI, AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletionChunk
 
 import antiphon
 import antiphon_openai
+from antiphon_langgraph import (
+    AntiphonMiddleware,
+    VerbatimChatOpenAI,
+    chat_openai,
+    conversation_node,
+    conversation_of,
+)
 
 
 def price(item: str, *, currency: str = "euro") -> float:
@@ -96,3 +105,45 @@ def stamps(conversation: antiphon.Conversation) -> None:
     stamp = antiphon.stamp(conversation, turn="t", wire=antiphon.wire_of("default"), headers=["a"])
     assert_type(stamp, antiphon.Stamp)
     assert_type(stamp.headers, dict[str, str])
+
+
+def loops(conversation: antiphon.Conversation, client: OpenAI) -> None:
+    turn = conversation.turn([{"role": "system", "content": "a"}])
+    assert_type(turn, antiphon.Turn)
+    turn.add_user("b")
+    turn.add_reply(client.chat.completions.create(model="m", messages=turn.messages))
+    for call in turn.calls:
+        assert_type(call, antiphon.ToolCall)
+        turn.add_tool_result(call.id, price(**call.parsed()))
+    for chunk in turn.read(client.chat.completions.create(model="m", messages=turn.messages, stream=True)):
+        assert_type(chunk, ChatCompletionChunk)
+    assert_type(turn.stamp(), antiphon.Stamp)
+    turn.add_tool_result(1, "c")  # type: ignore[arg-type]
+
+
+def statistics(conversation: antiphon.Conversation) -> None:
+    told = conversation.statistics
+    assert_type(told, antiphon.Statistics)
+    assert_type(told.last_ttft, float | None)
+    assert_type(told.divergence, antiphon.Divergence | None)
+    told.turns = 1  # type: ignore[misc]
+
+
+@conversation_node
+def write(state: dict[str, str]) -> dict[str, str]:
+    return state
+
+
+@conversation_node(name="critic")
+async def criticise(state: dict[str, str]) -> dict[str, str]:
+    return state
+
+
+async def graphs() -> None:
+    assert_type(write({}), dict[str, str])
+    assert_type(await criticise({}), dict[str, str])
+    assert_type(conversation_of({}), antiphon.Conversation | None)
+    model = chat_openai(model="m", conversation=antiphon.conversation("c"))
+    assert_type(model, VerbatimChatOpenAI)
+    create_agent(model, middleware=[AntiphonMiddleware()])
+    write(1)  # type: ignore[arg-type]
