@@ -195,6 +195,32 @@ async def test_pydantic_ai_runs_over_a_wrapped_client(
     assert_stamped(antiphon_router, path)
 
 
+@pytest.fixture
+def litellm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    return pytest.importorskip("litellm")
+
+
+@pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")  # of its own types
+def test_litellm_takes_a_wrapped_client(antiphon_router: FakeRouter, plain: OpenAI, litellm: Any) -> None:
+    antiphon_openai.wrap(plain)
+    with antiphon.conversation("c"):
+        litellm.completion(**{**CHAT, "model": "openai/m"}, client=plain)
+    assert_stamped(antiphon_router, "chat/completions")
+
+
+@pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")  # of its own types
+def test_litellm_takes_a_hooked_transport(
+    antiphon_router: FakeRouter, litellm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with antiphon.hook(httpx.Client()) as transport, antiphon.conversation("c"):
+        monkeypatch.setattr(litellm, "client_session", transport)
+        server = {"api_base": antiphon_router.base_url, "api_key": "k"}
+        litellm.completion(**{**CHAT, "model": "openai/m"}, **server)
+    assert [call.headers["x-session-id"] for call in antiphon_router.calls()] == ["c"]
+    assert antiphon_router.ends() == ["c"]
+
+
 def test_hooked_transport_under_a_wrapped_client_stamps_and_observes_once(
     antiphon_router: FakeRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
