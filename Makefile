@@ -51,7 +51,7 @@ check: install
 	$(BIN)/mypy
 
 docs: install
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 install: $(STAMP)/antiphon
 
