@@ -11,13 +11,15 @@ from langchain_core.runnables.config import var_child_runnable_config
 from antiphon import Conversation
 from antiphon._ambient import register
 from antiphon._scope import innermost
-from antiphon_langgraph._identity import conversation_of, conversation_of_graph
+from antiphon_langgraph._identity import beside, conversation_of, conversation_of_graph
 
 
-def conversation_here() -> Conversation | None:
-    """The conversation of the config that surrounds this code."""
+def conversation_here(block: Conversation | None) -> Conversation | None:
+    """The conversation of the config that surrounds this code; in a block, only what is beside that one's."""
     config = var_child_runnable_config.get()
-    return None if config is None else conversation_of(config)
+    if config is None:
+        return None
+    return conversation_of(config) if block is None else beside(block, config)
 
 
 def conversation_around() -> Conversation | None:

@@ -46,23 +46,31 @@ def conversation_of_graph(config: Mapping[str, Any]) -> Conversation | None:
     return _conversation(config, sends=False)
 
 
+def beside(conversation: Conversation, config: Mapping[str, Any]) -> Conversation | None:
+    """The child for a call of LangChain's own: a summary, a choice of tools; None for all others."""
+    source = _metadata(config).get("lc_source")
+    return conversation.child(str(source), keep=True) if source else None
+
+
 def _conversation(config: Mapping[str, Any], *, sends: bool) -> Conversation | None:
     configurable: Mapping[str, Any] = config.get("configurable") or {}
-    metadata: Mapping[str, Any] = config.get("metadata") or {}
     branch: list[str] = []
     identity = configurable.get("conversation_id")
     if identity in (None, ""):
         identity = configurable.get("thread_id")
-        levels, send = _place(configurable.get("checkpoint_ns") or "", metadata.get("langgraph_path") or ())
+        path = _metadata(config).get("langgraph_path") or ()
+        levels, send = _place(configurable.get("checkpoint_ns") or "", path)
         branch = [*levels, send] if send and sends else levels
     if identity in (None, ""):
         return None
-    if source := metadata.get("lc_source"):  # LangChain's own calls: a summary, a choice of tools
-        branch.append(str(source))
     conversation = Conversation(str(identity), None, True, _contacts)
     for name in branch:
         conversation = conversation.child(name, keep=True)
-    return conversation
+    return beside(conversation, config) or conversation
+
+
+def _metadata(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("metadata") or {}
 
 
 def _place(namespace: str, path: Sequence[Any]) -> tuple[list[str], str]:

@@ -34,8 +34,7 @@ class AntiphonMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     >>> agent = create_agent(model, tools, middleware=[AntiphonMiddleware()])  # doctest: +SKIP
     """
 
-    # The thread itself needs no block: the clients ask for it when they send (see _ambient). A block would
-    # hide from them which calls are LangChain's own.
+    # The thread itself needs no block: the clients ask for it when they send (see _ambient).
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]

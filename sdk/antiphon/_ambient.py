@@ -1,8 +1,10 @@
 """Conversations that a framework knows of by itself.
 
-An adapter registers a resolver when it is imported; ``current()`` asks it where no ``with`` block surrounds
-the code. It is asked on every model call, so it must be quick, and must answer None wherever its framework is
-not running. Adapters of ours are imported here, once their framework is there, so that users need not.
+An adapter registers a resolver when it is imported. ``current()`` gives it the conversation of the innermost
+``with`` block, None where there is none. A block wins: the resolver may then name a child of it, for what the
+framework calls beside the conversation, and nothing else. It is asked on every model call, so it must be
+quick, and must answer None wherever its framework has nothing to say. Adapters of ours are imported here,
+once their framework is there, so that users need not.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from antiphon._conversation import Conversation
 
-Resolver = Callable[[], "Conversation | None"]
+Resolver = Callable[["Conversation | None"], "Conversation | None"]
 
 _log = logging.getLogger("antiphon")
 _resolvers: dict[str, Resolver] = {}
@@ -30,19 +32,20 @@ def register(name: str, resolver: Resolver) -> None:
     _resolvers[name] = resolver
 
 
-def ambient() -> Conversation | None:
-    """The conversation of the first framework that knows one. A resolver that fails knows none."""
+def ambient(block: Conversation | None) -> Conversation | None:
+    """The conversation of the first framework that knows one, else the block's. A resolver that fails knows
+    none."""
     if _awaited:
         _attach()
     for name, resolver in tuple(_resolvers.items()):  # an adapter may be imported meanwhile
         try:
-            found = resolver()
+            found = resolver(block)
         except Exception:
             _log.debug("cannot ask %s for its conversation", name, exc_info=True)
             continue
         if found is not None:
             return found
-    return None
+    return block
 
 
 def _attach() -> None:

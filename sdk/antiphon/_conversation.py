@@ -164,6 +164,7 @@ def conversation(
 
 def current() -> Conversation | None:
     """The conversation that the running code belongs to: of the innermost block around it, else the one that
-    a framework knows of, else None."""
+    a framework knows of, else None. What a framework calls beside the conversation, such as for a summary, is
+    a child of it."""
     scope = _scope.innermost()
-    return scope.conversation if scope else ambient()
+    return ambient(scope.conversation if scope else None)

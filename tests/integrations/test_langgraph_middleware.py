@@ -258,6 +258,29 @@ async def test_async_summaries_are_a_child(antiphon_router: FakeRouter, model: C
     assert summaries == ["T/summarization"]
 
 
+def test_summaries_of_sub_agents_and_in_blocks_are_children_too(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
+    summing = summing_up(model)
+    sub_agent = agent_with(model, before=[summing])
+
+    @tool
+    def research(task: str) -> str:
+        """Ask a sub-agent that has read much."""
+        read = [{"role": "user", "content": "sub"}, {"role": "assistant", "content": "done"}]
+        sub_agent.invoke({"messages": [*read, *read, *says(task)["messages"]]})
+        return "done"
+
+    with antiphon.conversation("block"):
+        agent = agent_with(model, research, before=[summing], checkpointer=InMemorySaver())
+        agent.invoke(says("call research:a"), thread("T"))
+        agent.invoke(says("two"), thread("T"))
+    summaries = [identity(call) for call in antiphon_router.calls() if asked(call).startswith("sum up")]
+    assert summaries == ["block/a/summarization", "block/summarization"]
+    assert {identity(call) for call in antiphon_router.calls()} == {"block", "block/a", *summaries}
+    assert sorted(antiphon_router.ends()) == ["block", "block/a", *summaries]
+
+
 def trimming() -> AgentMiddleware[Any, Any, Any]:
     @before_model
     def trim(state: Any, runtime: Any) -> dict[str, Any]:

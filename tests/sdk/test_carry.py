@@ -199,7 +199,7 @@ def test_conversation_of_a_framework_is_carried_too(monkeypatch: pytest.MonkeyPa
     framework = threading.local()
     monkeypatch.setattr(_ambient, "_resolvers", {})
     monkeypatch.setattr(_ambient, "_awaited", {})
-    _ambient.register("framework", lambda: getattr(framework, "conversation", None))
+    _ambient.register("framework", lambda block: block or getattr(framework, "conversation", None))
     framework.conversation = antiphon.conversation("of-the-framework")
     assert current_id() == "of-the-framework"
     assert on_a_thread(current_id) is None
