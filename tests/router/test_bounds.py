@@ -242,6 +242,25 @@ IDS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/conversations/c", "/v1/conversations/c"),
+        ("/v1/nonsense", None),
+        ("/", None),
+    ],
+)
+async def test_a_wrong_base_url_is_told_what_is_served(start: Any, path: str, meant: str | None) -> None:
+    rig = await start()
+    told = await rig.client.post(path, json={})
+    assert told.status_code == 404
+    ending = f"not served here, but {meant} is: mend the base URL" if meant else "not served here"
+    assert told.json()["error"]["message"].endswith(ending)
+
+
 @pytest.mark.parametrize("name", IDS)
 async def test_id_in_a_body_is_the_same_in_a_path(start: Any, opening: list[Message], name: str) -> None:
     rig = await start()

@@ -86,8 +86,18 @@ async def _router_error(request: Request, error: Exception) -> Response:
     )
 
 
+def _meant(request: Request) -> str:
+    """Where a base URL has lost its ``/v1``, or has it twice, the path that is served."""
+    path = request.url.path
+    for other in (f"/v1{path}", path.removeprefix("/v1")):
+        routes = (route for route in request.app.routes if isinstance(route, Route))
+        if other != path and any(route.path_regex.match(other) for route in routes):
+            return f", but {other} is: mend the base URL"
+    return ""
+
+
 async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
-    message = f"{request.method} {request.url.path} is not served here"
+    message = f"{request.method} {request.url.path} is not served here{_meant(request)}"
     word = anthropic_error_body if request.url.path.startswith("/v1/messages") else error_body
     return Response(word(message, "invalid_request_error", status), status, media_type="application/json")
