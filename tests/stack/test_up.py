@@ -93,7 +93,12 @@ def test_a_stack_comes_up_tells_its_addresses_and_stops_on_ctrl_c(
         assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "tiny"
         for name in ("prefill-0", "decode-0", "decode-1", "router"):
             assert name in up.text()
-            assert (tmp_path / "logs" / f"{name}.log").exists()
+            log = tmp_path / "logs" / f"{name}.log"
+            assert log.exists()
+            assert str(log) in up.text()
+        assert """"messages": [{"role": "user", "content": "Hello"}]}'""" in up.text()  # to be copied whole
+        assert "print(client.chat.completions.create" in up.text()
+        assert ".choices[0].message.content)" in up.text()
         assert len(up.members) == 8  # four processes, each with its guard
         up.process.send_signal(signal.SIGINT)
         assert up.wait_ended() == 0

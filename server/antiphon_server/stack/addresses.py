@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
 from antiphon_server.stack.settings import Role
@@ -24,18 +22,21 @@ with antiphon.conversation("demo"):
 
 
 def addresses(stack: Stack) -> RenderableType:
-    """Table of the processes, and examples where there is a router."""
-    table = Table("process", "URL", "log", box=None, padding=(0, 2), header_style="dim", pad_edge=False)
+    """The processes, and examples where there is a router. All of it is there to be copied: a console that
+    wraps softly cuts text nowhere, but tables and blocks of code at its width."""
+    rows = [("process", "URL", "log")]
     for spec in sorted(stack.specs, key=lambda spec: spec.role is not Role.ROUTER):
         base = f"{spec.url}/v1" if spec.role is Role.ROUTER else spec.url
-        # Not wrapped: paths and addresses are there to be copied.
-        table.add_row(spec.name, Text(base, no_wrap=True), Text(str(spec.log), no_wrap=True, overflow="fold"))
+        rows.append((spec.name, base, str(spec.log)))
+    first, second = (max(len(row[column]) for row in rows) + 2 for column in (0, 1))
+    lines = [f"{name:{first}}{url:{second}}{log}" for name, url, log in rows]
+    table = Group(Text(lines[0], style="dim"), Text("\n".join(lines[1:])))
     if not stack.settings.router or stack.model is None:
         return table
     words = {"url": stack.router_url, "model": stack.model.name}
-    return Group(
-        table,
-        Padding(Syntax(CURL.format(**words), "bash", background_color="default"), (1, 0, 0, 0)),
-        Padding(Syntax(PYTHON.format(**words), "python", background_color="default"), (1, 0, 1, 0)),
-        Text("Ctrl-C stops everything.", style="dim"),
-    )
+    examples = (("bash", CURL), ("python", PYTHON))
+    code = [
+        Syntax("", lexer, background_color="default").highlight(text.format(**words))
+        for lexer, text in examples
+    ]
+    return Group(table, Text(), *code, Text("Ctrl-C stops everything.", style="dim"))
