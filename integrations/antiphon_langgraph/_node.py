@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from antiphon import Conversation, ConversationError, current
+from antiphon import ClientError, Conversation, ConversationError, current
 
 Node = TypeVar("Node", bound=Callable[..., Any])
 
@@ -30,6 +30,7 @@ def conversation_node(node: Any = None, *, name: str | None = None) -> Any:
     it comes back, so leaving the node does not end it. Without a thread id nothing happens.
 
     Raises:
+        ClientError: not a node.
         ConversationError: the name is empty.
 
     >>> @conversation_node(name="critic")  # doctest: +SKIP
@@ -43,6 +44,8 @@ def conversation_node(node: Any = None, *, name: str | None = None) -> Any:
         return partial(conversation_node, name=name)
     if isinstance(node, Runnable):
         return _runnable(node, name)
+    if not callable(node):
+        raise ClientError(f"{node!r} is no node: pass a function or a Runnable, and a name as name=...")
     surrounded = _surrounded(node, name)
     surrounded.__name__ = getattr(node, "__name__", type(node).__name__)  # LangGraph's names of nodes
     return surrounded

@@ -49,7 +49,8 @@ def wrap(
     """
     if not isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
         raise ClientError(
-            f"cannot wrap a {type(client).__qualname__}: pass the OpenAI or AsyncOpenAI client inside it"
+            f"cannot wrap a {type(client).__qualname__}: pass the OpenAI or AsyncOpenAI client inside it; "
+            "clients of httpx go to antiphon.hook(), LangChain takes antiphon_langgraph.chat_openai()"
         )
     binding = _binding_of(client).rebound(conversation, wire)
     kind: Any = type(client)  # read once: another thread may be wrapping it too

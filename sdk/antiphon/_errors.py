@@ -3,7 +3,7 @@
 ::
 
     AntiphonError
-    ├── ClientError             (TypeError)    not a client that the adapter can wrap
+    ├── ClientError             (TypeError)    not a client or node that the adapter can wrap
     ├── ConversationError       (ValueError)   an id that names no conversation
     ├── MissingDependencyError  (ImportError)  the adapter's library is not installed
     ├── TurnError               (ValueError)   a step that would spoil the history of an agent's loop
@@ -20,7 +20,7 @@ class AntiphonError(Exception):
 
 
 class ClientError(AntiphonError, TypeError):
-    """The object given is not a client that the adapter can wrap."""
+    """The object given is not a client or node that the adapter can wrap."""
 
 
 class ConversationError(AntiphonError, ValueError):

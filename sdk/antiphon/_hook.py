@@ -92,7 +92,8 @@ def _is_async(client: object) -> bool:
         if kind.__module__.partition(".")[0] in ("httpx", "httpx2") and kind.__name__.endswith("Client"):
             return kind.__name__ == "AsyncClient"
     raise ClientError(
-        f"cannot hook a {type(client).__qualname__}: pass the client of httpx or httpx2 that it sends with"
+        f"cannot hook a {type(client).__qualname__}: pass the client of httpx or httpx2 that it sends with; "
+        "clients of openai go to antiphon_openai.wrap()"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -227,6 +227,11 @@ def test_errors_pass_and_leave_no_block_open() -> None:
     with pytest.raises(KeyError, match="mine"):
         line(("node", node)).invoke({}, thread("T"))
     assert antiphon.current() is None
+
+
+def test_name_in_the_place_of_the_node_is_refused_at_once() -> None:
+    with pytest.raises(antiphon.ClientError, match="'critic' is no node: pass a function or a Runnable, and"):
+        conversation_node(cast("Any", "critic"))
 
 
 def test_empty_name_is_refused_at_once() -> None:

@@ -118,6 +118,8 @@ def test_bound_conversation_wins_over_the_surrounding_one_and_survives_with_opti
 def test_other_objects_are_refused_by_name() -> None:
     with pytest.raises(antiphon.ClientError, match="cannot wrap a dict: pass the OpenAI or AsyncOpenAI"):
         antiphon_openai.wrap(cast("Any", {}))
+    with httpx.Client() as http, pytest.raises(antiphon.ClientError, match=r"go to antiphon\.hook"):
+        antiphon_openai.wrap(cast("Any", http))
 
 
 def test_module_level_client_is_refused() -> None:
