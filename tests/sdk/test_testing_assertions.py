@@ -72,7 +72,8 @@ def test_call_of_another_conversation_is_named() -> None:
     message = refused(assert_same_conversation, [call([]), call([]), call([], of="d")])
     assert message == (
         "calls[2] (POST /v1/chat/completions) belongs to conversation 'd', and calls[0] to 'c': "
-        "open one conversation around both"
+        "open one conversation around both, or look at the calls of each by itself, as "
+        "FakeRouter.conversations() gives them, where they are of two agents"
     )
 
 

@@ -38,7 +38,8 @@ def assert_same_conversation(calls: Iterable[Any]) -> str:
         if call.conversation != first.conversation:
             raise AssertionError(
                 f"{name} ({call}) belongs to conversation {call.conversation!r}, and {origin} to "
-                f"{first.conversation!r}: open one conversation around both"
+                f"{first.conversation!r}: open one conversation around both, or look at the calls of each "
+                "by itself, as FakeRouter.conversations() gives them, where they are of two agents"
             )
     return str(first.conversation)
 
