@@ -88,6 +88,8 @@ def main() -> None:
         for question in given.questions:
             turn.add_user(question)
             print(ask(client, model, turn, given.turns))
+        told = conversation.statistics
+        print(f"{dict(told.paths)}: {told.matched_tokens} of {told.prompt_tokens} tokens not computed again")
 
 
 if __name__ == "__main__":

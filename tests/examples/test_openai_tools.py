@@ -45,7 +45,9 @@ def asked() -> Iterator[tuple[FakeRouter, str]]:
 
 def test_loop_is_one_conversation_and_ends_it(asked: tuple[FakeRouter, str]) -> None:
     router, output = asked
-    assert output.splitlines()[-1] == "29.40 euros"
+    *_, answer, told = output.splitlines()
+    assert answer == "29.40 euros"
+    assert "'reuse': 2, 'cold': 1" in told
     calls = router.calls()
     assert len(calls) == 3
     assert len({call.body["conversation_id"] for call in calls}) == 1
