@@ -67,7 +67,7 @@ $(STAMP)/torch: requirements/cpu-torch.txt | $(STAMP)/venv
 	@touch $@
 
 $(STAMP)/requirements: requirements/cpu.txt $(STAMP)/torch
-	$(STEP) '3/5 libraries (about 180 packages)'
+	$(STEP) '3/5 libraries (about 220 packages)'
 	$(PIP) install --progress-bar on -r requirements/cpu.txt
 	@touch $@
 
