@@ -32,7 +32,7 @@ from openai import OpenAI
 
 import antiphon
 from antiphon.testing import FakeRouter
-from antiphon_langgraph import AntiphonMiddleware, _middleware, chat_openai
+from antiphon_langgraph import AntiphonMiddleware, _middleware, chat_openai, conversation_of
 from doubles.agents import asked, identity, obedient, thread
 
 
@@ -168,6 +168,26 @@ def test_sub_agents_of_sub_agents_are_grandchildren(antiphon_router: FakeRouter,
     agent_with(model, delegate).invoke(says("call delegate:a"), thread("T"))
     assert [identity(call) for call in antiphon_router.calls()] == ["T", "T/a", "T/a/a-deep", "T/a", "T"]
     assert antiphon_router.ends() == ["T/a/a-deep", "T/a"]
+
+
+def test_sub_agent_with_a_thread_of_its_own_keeps_it_in_a_block(
+    antiphon_router: FakeRouter, model: ChatOpenAI
+) -> None:
+    sub_agent = agent_with(model, checkpointer=InMemorySaver())
+
+    @tool
+    def remember(task: str) -> str:
+        """Ask a sub-agent that remembers."""
+        sub_agent.invoke(says("sub of the call"), thread("S"))
+        own = conversation_of(thread("S"))
+        assert own is not None
+        with own:
+            sub_agent.invoke(says("sub of its own"), thread("S"))
+        return "done"
+
+    agent_with(model, remember).invoke(says("call remember:a"), thread("T"))
+    assert [identity(call) for call in antiphon_router.calls()] == ["T", "T/a", "S", "T"]
+    assert antiphon_router.ends() == ["T/a"]
 
 
 def test_tool_call_that_fails_ends_its_child(antiphon_router: FakeRouter, model: ChatOpenAI) -> None:
