@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from openai._models import FinalRequestOptions
+import openai
 
 from antiphon import Conversation, Router, stamp
 from antiphon._binding import Binding
 from antiphon._telemetry import announce
 
+if TYPE_CHECKING:
+    from openai._models import FinalRequestOptions
+
+_log = logging.getLogger("antiphon")
 _RETRY_PREFIX = "stainless-python-retry-"
 
 
@@ -34,8 +40,28 @@ class AttemptHeaders(dict[str, Any]):
 def stamped(client: Any, binding: Binding, options: FinalRequestOptions, now: float) -> FinalRequestOptions:
     """The options with the stamp of the call's conversation. Mappings are replaced, never changed.
 
-    ``now``: seconds, by the clock that the reply will be timed with.
+    ``now``: seconds, by the clock that the reply will be timed with. It leans on names that openai does not
+    promise to keep: where one is gone, the call goes out as it is, and one warning says so.
     """
+    try:
+        return _stamped(client, binding, options, now)
+    except Exception as error:
+        _warn(f"{type(error).__name__}: {error}")
+        return options
+
+
+@functools.cache
+def _warn(error: str) -> None:
+    """Once for each."""
+    _log.warning(
+        "calls go out without their conversation, so nothing is reused: cannot stamp those of openai %s "
+        "(%s); update antiphon, or go back to the openai that it worked with",
+        openai.__version__,
+        error,
+    )
+
+
+def _stamped(client: Any, binding: Binding, options: FinalRequestOptions, now: float) -> FinalRequestOptions:
     url = client._prepare_url(options.url)
     call = binding.call(options.method, str(url), url.host)
     if call is None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import openai
-from openai._models import FinalRequestOptions
 
 from antiphon import ClientError, Conversation, Wire
 from antiphon._binding import Binding
 from antiphon_openai._attempt import stamped
 from antiphon_openai._reply import observed
+
+if TYPE_CHECKING:
+    from openai._models import FinalRequestOptions
 
 Client = TypeVar("Client", bound=openai.OpenAI | openai.AsyncOpenAI)
 

@@ -56,6 +56,23 @@ def test_wrapping_twice_stamps_once_and_keeps_what_was_bound(antiphon_router: Fa
     assert "conversation_id" not in call.body
 
 
+def test_openai_without_a_name_that_stamping_leans_on_costs_no_call(
+    antiphon_router: FakeRouter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone(*args: object, **kwargs: object) -> str:
+        raise AttributeError("'OpenAI' has no attribute '_custom_headers'")
+
+    monkeypatch.setattr(antiphon_openai._attempt, "stamp", gone)
+    with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client, antiphon.conversation():
+        antiphon_openai.wrap(client)
+        for _ in range(2):
+            assert client.chat.completions.create(**CHAT).id
+    assert [call.body for call in antiphon_router.calls()] == [CHAT] * 2
+    [warning] = caplog.messages
+    assert f"openai {openai.__version__}" in warning
+    assert "_custom_headers" in warning
+
+
 def test_unwrap_gives_the_client_back_as_it_was(antiphon_router: FakeRouter) -> None:
     with OpenAI(base_url=antiphon_router.base_url, api_key="k") as client:
         assert antiphon_openai.unwrap(antiphon_openai.wrap(client)) is client
