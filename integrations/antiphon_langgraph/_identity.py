@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antiphon import Conversation
+from antiphon import Conversation, ConversationError
 from antiphon._contacts import Contacts
 
 _PUSH = "__pregel_push"
@@ -37,7 +37,14 @@ def conversation_of(config: Mapping[str, Any]) -> Conversation | None:
 
     ``configurable.conversation_id`` names it, where it is given. Otherwise it is a thread, or a branch of it.
     A thread comes back: nothing ends it but ``conversation_of(config).close()``, which ends its branches too.
+
+    Raises:
+        ConversationError: not a config.
     """
+    if not isinstance(config, Mapping):
+        raise ConversationError(
+            f"{config!r} is no RunnableConfig: pass {{'configurable': {{'thread_id': ...}}}}, as to invoke()"
+        )
     return _conversation(config, sends=True)
 
 

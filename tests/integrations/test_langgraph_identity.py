@@ -14,7 +14,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from antiphon import Conversation
+from antiphon import Conversation, ConversationError
 from antiphon_langgraph import conversation_of
 from doubles.agents import State, fan_out, here, line, node_that_sees, thread
 
@@ -67,6 +67,11 @@ def test_config_names_the_conversation(config: dict[str, Any], expected: Convers
     found = conversation_of(config)
     assert found == expected
     assert found is None or found.keep
+
+
+def test_what_is_no_config_is_an_error_that_shows_one() -> None:
+    with pytest.raises(ConversationError, match="'42' is no RunnableConfig: pass {'configurable'"):
+        conversation_of("42")  # type: ignore[arg-type]
 
 
 def test_every_superstep_and_every_run_of_a_thread_is_one_conversation() -> None:
