@@ -70,7 +70,7 @@ def test_config_names_the_conversation(config: dict[str, Any], expected: Convers
 
 
 def test_what_is_no_config_is_an_error_that_shows_one() -> None:
-    with pytest.raises(ConversationError, match="'42' is no RunnableConfig: pass {'configurable'"):
+    with pytest.raises(ConversationError, match="'42' is no RunnableConfig: pass"):
         conversation_of("42")  # type: ignore[arg-type]
 
 
