@@ -47,6 +47,11 @@ def turn(client: OpenAI, messages: list[Any], *, stream: bool) -> None:
     ]
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Of the SDK: the router runs in this process too, and logs what it likes."""
+    return [record.getMessage() for record in caplog.records if record.name == "antiphon"]
+
+
 @pytest.mark.parametrize("path", ["reuse", "append"])
 def test_rewritten_tool_call_is_told_where_it_is(
     simulated_stack: Callable[..., Any], caplog: pytest.LogCaptureFixture, path: str
@@ -66,7 +71,7 @@ def test_rewritten_tool_call_is_told_where_it_is(
         assert verbatim.last_prompt is not None
         assert verbatim.reused == verbatim.matched_tokens / verbatim.prompt_tokens > 0.5
         assert verbatim.divergence is None
-        assert caplog.records == []
+        assert warnings(caplog) == []
 
         called = messages[1]["tool_calls"][0]["function"]
         called["arguments"] = json.dumps(json.loads(called["arguments"]), indent=1)
@@ -76,8 +81,8 @@ def test_rewritten_tool_call_is_told_where_it_is(
     assert found is not None
     assert (found.kind, found.index, found.role) == (Kind.ARGUMENTS, 1, "assistant")
     assert found.path == "tool_calls[0].function.arguments"
-    [record] = caplog.records
-    assert f"messages[1].{found.path} (assistant) is the same JSON in other text" in record.getMessage()
+    [warning] = warnings(caplog)
+    assert f"messages[1].{found.path} (assistant) is the same JSON in other text" in warning
 
 
 def test_streams_are_timed_and_their_answers_deduced(
@@ -96,4 +101,4 @@ def test_streams_are_timed_and_their_answers_deduced(
     assert 0 < found.last_ttft < 60
     assert found.divergence is not None
     assert (found.divergence.kind, found.divergence.where) == (Kind.ANSWER, "messages[1] (assistant)")
-    assert len(caplog.records) == 1
+    assert len(warnings(caplog)) == 1
