@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
@@ -126,6 +127,10 @@ class Registry:
         self._kept_bytes = 0
         self._warned: Counter[tuple[str | None, str | None]] = Counter()
 
+    def forked(self) -> None:
+        """Start anew in a forked process: a thread that is not there may hold the lock."""
+        self.__init__()  # type: ignore[misc]
+
     def statistics(self, conversation: str) -> Statistics:
         """Those of a conversation; empty ones if none of its turns was observed, or it is forgotten."""
         with self._lock:
@@ -180,3 +185,5 @@ class Registry:
 
 registry = Registry()
 """Of this process."""
+
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=registry.forked)  # not on Windows

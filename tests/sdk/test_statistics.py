@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -314,3 +316,30 @@ BODIES = (
 def test_no_reply_is_too_strange(exchanges: list[Exchange]) -> None:
     for each in exchanges:
         _observe._observe("c", each)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_forked_process_waits_for_no_thread_of_its_parent() -> None:
+    program = """
+import os, signal, threading
+import antiphon
+from antiphon._statistics import registry
+
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with registry._lock:
+        held.set()
+        done.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+if os.fork() == 0:
+    signal.alarm(20)
+    print(antiphon.conversation("c").statistics.turns, flush=True)
+    os._exit(0)
+os.wait()
+done.set()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("0\n", "")
