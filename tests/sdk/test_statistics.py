@@ -343,3 +343,12 @@ done.set()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ran.stdout, ran.stderr) == ("0\n", "")
+
+
+def test_forked_process_starts_anew(registry: Registry) -> None:
+    conversation = antiphon.conversation("c")
+    observe(conversation, exchange(said()))
+    assert conversation.statistics.turns == 1
+    registry._lock.acquire()
+    registry.forked()
+    assert conversation.statistics.turns == 0
