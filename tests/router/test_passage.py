@@ -76,7 +76,14 @@ async def test_engine_that_refuses_our_key_is_no_clients_401(start: Any) -> None
     assert (reply.status_code, reply.json()["error"]["type"]) == (502, "api_error")
 
 
-async def test_another_engine_is_asked_when_one_is_down(start: Any, settled: Any) -> None:
+async def test_decode_is_asked_when_no_prefill_engine_answers(start: Any) -> None:
+    rig = await start(prefills=2)
+    for engine in rig.prefill:  # so fast that the router knows of neither
+        await rig.kill(engine)
+    assert (await rig.client.post("/tokenize", json={"prompt": "hi"})).status_code == 200
+
+
+async def test_another_engine_is_asked_when_one_is_down(start: Any) -> None:
     rig = await start(prefills=2)
     await rig.kill(rig.prefill[0])
     for _ in range(4):  # whether the router knows already or not

@@ -115,7 +115,7 @@ class Passage:
         return Reply(body, reply.status_code, media_type=reply.media_type)
 
     def _any(self, role: Role) -> list[Worker]:
-        """Two engines to ask, one after the other."""
+        """Engines to ask, one after the other: two of the role, then one of the other."""
         other: Role = "decode" if role == "prefill" else "prefill"
         found: list[Worker] = []
         for one in (role, role, other):
@@ -125,7 +125,7 @@ class Passage:
                 found.append(worker)
         if not found:
             raise UnavailableError(f"no {role} engine is up: try again soon")
-        return found[:2]
+        return found
 
     async def _whole(self, workers: Sequence[Worker], method: str, path: str, body: bytes) -> Reply:
         worker, response = await self._send(workers, method, path, body)
