@@ -58,12 +58,18 @@ def test_importing_the_sdk_imports_no_http_client_no_framework_and_no_server() -
     }
 
 
-def test_importing_the_sdk_takes_less_than_a_tenth_of_a_second() -> None:
-    """Of processor time, for other programs may keep this machine busy; the quickest of a few counts."""
-    code = "import time; start = time.process_time(); import antiphon; print(time.process_time() - start)"
-    command = [sys.executable, "-c", code]
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
-    assert min(map(float, runs)) < 0.1
+def test_importing_the_sdk_takes_less_than_importing_httpx() -> None:
+    """That is some 40 ms against 70 ms. Processor time, and the quickest of a few, for machines are busy."""
+
+    def seconds(module: str) -> float:
+        code = (
+            f"import time; start = time.process_time(); import {module}; print(time.process_time() - start)"
+        )
+        command = [sys.executable, "-c", code]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+        return min(map(float, runs))
+
+    assert seconds("antiphon") < seconds("httpx")
 
 
 @pytest.mark.parametrize(("present", "missing"), [("httpx", "httpx2"), ("httpx2", "httpx")])
