@@ -329,6 +329,7 @@ def test_prefill_dies_in_the_middle_of_a_stream_and_nobody_notices(fleet: Mortal
     pending.begun()
     fleet.prefill[0].kill()
     assert talk.take(pending).reuse["path"] == "reuse"
+    until(lambda: not all(health(fleet.reuses)), "the death is noticed")  # a short stream ends before
     assert talk.turn("And then?").reuse["path"] == "reuse"
 
 
