@@ -15,10 +15,10 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import Field, InstanceOf, PrivateAttr, model_validator
 
-import antiphon_openai
 from antiphon import Conversation, Wire
 from antiphon._assembly import assembled
 from antiphon._calls import is_vendor
+from antiphon_langgraph._clients import clients_of, wrap_clients
 from antiphon_langgraph._verbatim import KEPT, Message, keep, restore
 
 _log = logging.getLogger("antiphon")
@@ -55,9 +55,7 @@ class VerbatimChatOpenAI(ChatOpenAI):
 
     @model_validator(mode="after")
     def _wrap_clients(self) -> Self:
-        for client in (self._sync_client(), self.root_async_client or _inside(self.async_client)):
-            if isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
-                antiphon_openai.wrap(client, conversation=self.conversation, wire=self.wire)
+        wrap_clients(self, conversation=self.conversation, wire=self.wire)
         return self
 
     @classmethod
@@ -101,13 +99,10 @@ class VerbatimChatOpenAI(ChatOpenAI):
 
     def _origin(self, payload: Mapping[str, Any]) -> str | None:
         """Model and server of a call; None where nothing is to be verbatim."""
-        server = str(getattr(self._sync_client() or self.root_async_client, "base_url", ""))
+        server = str(getattr(clients_of(self)[0] or self.root_async_client, "base_url", ""))
         if "messages" not in payload or is_vendor(urlsplit(server).hostname or ""):
             return None
         return f"{server} {payload['model']}"
-
-    def _sync_client(self) -> Any:
-        return self.root_client or _inside(self.client)
 
     def _create_chat_result(
         self, response: dict[str, Any] | openai.BaseModel, generation_info: dict[str, Any] | None = None
@@ -151,11 +146,6 @@ class VerbatimChatOpenAI(ChatOpenAI):
             return
         if kept is not None:
             bearer.additional_kwargs[KEPT] = kept
-
-
-def _inside(resource: Any) -> Any:
-    """The client of an API's resource: ``client.chat.completions`` -> ``client``."""
-    return getattr(resource, "_client", None)
 
 
 def _messages(response: dict[str, Any] | openai.BaseModel) -> list[Message]:

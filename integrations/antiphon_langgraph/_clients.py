@@ -10,6 +10,8 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
+from antiphon import Conversation, Wire
+
 
 def stamp_calls(model: Runnable[Any, Any]) -> None:
     """Make each ``ChatOpenAI`` and ``AzureChatOpenAI`` of the model stamp: itself, in a binding, a fallback,
@@ -17,8 +19,8 @@ def stamp_calls(model: Runnable[Any, Any]) -> None:
     for part in _parts(model):
         kind = type(part)  # read once: another thread may be at it too
         if isinstance(part, BaseChatModel):
-            for client in _clients(part):
-                _wrap(client)
+            if _is_openais(part):
+                wrap_clients(part)
         elif hasattr(kind, "_model") and not hasattr(kind, "_antiphon_base"):
             part.__class__ = _stamping(kind)
 
@@ -39,26 +41,34 @@ def _is_list(field: object) -> bool:
     return isinstance(field, list | tuple)
 
 
-def _clients(model: BaseChatModel) -> tuple[Any, ...]:
+def _is_openais(model: BaseChatModel) -> bool:
     if "langchain_openai" not in sys.modules:  # so it is none of its models
-        return ()
+        return False
     from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
-    if not isinstance(model, ChatOpenAI | AzureChatOpenAI):
-        return ()
+    return isinstance(model, ChatOpenAI | AzureChatOpenAI)
+
+
+def clients_of(model: Any) -> tuple[Any, Any]:
+    """The sync and the async client of such a model; None where it has none. One that was given for a single
+    API has only the resource: ``client.chat.completions``."""
     return (
         model.root_client or getattr(model.client, "_client", None),
         model.root_async_client or getattr(model.async_client, "_client", None),
     )
 
 
-def _wrap(client: Any) -> None:
+def wrap_clients(
+    model: Any, *, conversation: Conversation | None = None, wire: Wire | str | None = None
+) -> None:
+    """Wrap both, as :func:`antiphon_openai.wrap` does; what is no client of openai stays as it is."""
     import openai
 
     import antiphon_openai
 
-    if isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
-        antiphon_openai.wrap(client)
+    for client in clients_of(model):
+        if isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
+            antiphon_openai.wrap(client, conversation=conversation, wire=wire)
 
 
 @functools.cache
