@@ -12,13 +12,13 @@ import openai
 
 from antiphon import Conversation, Router, stamp
 from antiphon._binding import Binding
+from antiphon._identity import turn_of_key
 from antiphon._telemetry import announce
 
 if TYPE_CHECKING:
     from openai._models import FinalRequestOptions
 
 _log = logging.getLogger("antiphon")
-_RETRY_PREFIX = "stainless-python-retry-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def stamped(client: Any, binding: Binding, options: FinalRequestOptions, now: fl
         return options
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def _warn(error: str) -> None:
-    """Once for each."""
+    """Once for each, so far as these are few."""
     _log.warning(
         "calls go out without their conversation, so nothing is reused: cannot stamp those of openai %s "
         "(%s); update antiphon, or go back to the openai that it worked with",
@@ -72,7 +72,7 @@ def _stamped(client: Any, binding: Binding, options: FinalRequestOptions, now: f
     extra: Mapping[str, Any] = options.extra_json or {}
     addition = stamp(
         call.conversation,
-        turn=(options.idempotency_key or "").removeprefix(_RETRY_PREFIX),
+        turn=turn_of_key(options.idempotency_key or ""),
         wire=call.wire,
         headers=(*client._custom_headers, *headers),
         body=(*(sent or ()), *extra),

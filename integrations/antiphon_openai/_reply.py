@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from antiphon._body import body_of
 from antiphon._observe import Exchange, observe
 from antiphon_openai._attempt import Attempt
 
@@ -25,19 +26,10 @@ def observed(processed: dict[str, Any], now: float) -> None:
         exchange = Exchange(
             turn=sent.get(attempt.turn_header) if attempt.turn_header else None,
             headers=dict(response.headers),
-            request=_content(response.request),
-            reply=None if stream else _content(response),
+            request=body_of(response.request),
+            reply=None if stream else body_of(response),
             ttft=now - attempt.started if stream else None,
         )
         observe(attempt.conversation, exchange)
     except Exception:
         _log.debug("a call's reply was not observed", exc_info=True)
-
-
-def _content(message: Any) -> bytes | None:
-    """The body, where it is in memory anyway."""
-    try:
-        content: bytes = message.content
-    except RuntimeError:  # it was streamed, or will be: httpx and httpx2 have a class of their own each
-        return None
-    return content

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from antiphon._binding import Binding, Call
+from antiphon._body import body_of
 from antiphon._conversation import Conversation
 from antiphon._errors import ClientError, WireError
+from antiphon._identity import turn_of_key
 from antiphon._observe import Exchange, observe
 from antiphon._router import Router
 from antiphon._stamp import IDENTITY_FIELDS, stamp
@@ -21,7 +23,6 @@ from antiphon._wire import Wire
 
 _EXTENSION = "antiphon"
 _RETRY_COUNT = "x-stainless-retry-count"
-_RETRY_PREFIX = "stainless-python-retry-"
 _LIBRARY_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 
 
@@ -115,7 +116,7 @@ class _Hooks:
         call = self.binding.call(request.method, str(request.url), request.url.host)
         if call is None or _turn_headers(call.wire) & {name.lower() for name in request.headers}:
             return
-        content = _content(request)
+        content = body_of(request)
         addition = stamp(
             call.conversation,
             turn=_turn(request, call),
@@ -152,7 +153,7 @@ class _Hooks:
             Exchange(
                 turn=sent.turn,
                 headers=response.headers,
-                request=_content(response.request),
+                request=body_of(response.request),
                 ttft=time.perf_counter() - sent.started if streamed else None,
             ),
         )
@@ -172,7 +173,7 @@ def _turn(request: Any, call: Call) -> str | None:
     """The turn id of the first try; None: this is one, or the request does not tell."""
     key: str | None = request.headers.get("idempotency-key")
     if key:
-        return key.removeprefix(_RETRY_PREFIX)
+        return turn_of_key(key)
     *last, turn = _last_turn.get()
     is_retry = request.headers.get(_RETRY_COUNT, "0") != "0"
     return turn if is_retry and last == [call.conversation.id, str(request.url)] else None
@@ -180,15 +181,6 @@ def _turn(request: Any, call: Call) -> str | None:
 
 def _turn_headers(wire: Wire) -> set[str]:
     return {name.lower() for name in (wire.turn_header, Wire.default.turn_header) if name}
-
-
-def _content(request: Any) -> bytes | None:
-    """The request's body; None while it is still to be read from a stream."""
-    try:
-        content: bytes = request.content
-    except RuntimeError:
-        return None
-    return content
 
 
 def _fields(content: bytes, names: Iterable[str | None]) -> Iterable[str]:

@@ -11,6 +11,19 @@ from antiphon._errors import ConversationError
 LONGEST_ID = 128
 """Characters."""
 
+CONVERSATION_FIELDS = ("conversation_id", "session_id")
+CONVERSATION_HEADERS = (
+    "x-conversation-id",
+    "x-session-id",
+    "x-dynamo-session-id",
+    "x-claude-code-session-id",
+    "x-session-affinity",
+    "session-id",
+)
+"""Where a router looks for a conversation's id, in its order: fields of the body, then headers."""
+
+_RETRY_PREFIX = "stainless-python-retry-"
+
 _AS_IS = re.compile(rf"(?!\.{{1,2}}$)[!-~](?:[ -~]{{0,{LONGEST_ID - 2}}}[!-~])?")
 
 
@@ -37,3 +50,9 @@ def wire_id(value: str) -> str:
     if _AS_IS.fullmatch(value):
         return value
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def turn_of_key(idempotency_key: str) -> str:
+    """The turn id in an idempotency key, which openai keeps over retries and calls a retry's from the first
+    try on."""
+    return idempotency_key.removeprefix(_RETRY_PREFIX)

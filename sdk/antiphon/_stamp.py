@@ -6,20 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from antiphon._conversation import Conversation
-from antiphon._identity import new_id, wire_id
+from antiphon._identity import CONVERSATION_FIELDS, CONVERSATION_HEADERS, new_id, wire_id
 from antiphon._wire import Wire, wire_of
 
-IDENTITY_FIELDS = frozenset({"conversation_id", "session_id"})
-IDENTITY_HEADERS = frozenset(
-    {
-        "session-id",
-        "x-claude-code-session-id",
-        "x-conversation-id",
-        "x-dynamo-session-id",
-        "x-session-affinity",
-        "x-session-id",
-    }
-)
+IDENTITY_FIELDS = frozenset(CONVERSATION_FIELDS)
+IDENTITY_HEADERS = frozenset(CONVERSATION_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,9 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from antiphon._calls import api_of_model_call
-from antiphon._identity import LONGEST_ID
+from antiphon._identity import CONVERSATION_FIELDS, CONVERSATION_HEADERS, LONGEST_ID
 from antiphon._outcome import Outcome
 
-# As the router looks for it.
-_FIRST_FIELDS = ("conversation_id", "session_id")
-_HEADERS = (
-    "x-conversation-id",
-    "x-session-id",
-    "x-dynamo-session-id",
-    "x-claude-code-session-id",
-    "x-session-affinity",
-    "session-id",
-)
 _LAST_FIELDS = ("prompt_cache_key",)
 _PARENT_HEADERS = ("x-parent-session-id", "x-dynamo-parent-session-id")
 _FINAL_HEADERS = ("x-session-final", "x-dynamo-session-final")
@@ -66,8 +56,8 @@ class Recorded:
         if found:
             return _clean(_text(unquote_to_bytes(named).decode("latin-1")))
         candidates = (
-            *(self.fields.get(name) for name in _FIRST_FIELDS),
-            *(_text(self.headers.get(name)) for name in _HEADERS),
+            *(self.fields.get(name) for name in CONVERSATION_FIELDS),
+            *(_text(self.headers.get(name)) for name in CONVERSATION_HEADERS),
             *(self.fields.get(name) for name in _LAST_FIELDS),
         )
         return next((known for value in candidates if (known := _clean(value)) is not None), None)

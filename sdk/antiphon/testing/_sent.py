@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon._assembly import assembled
+from antiphon._body import body_of
 from antiphon._outcome import UNKNOWN, outcome_of
 from antiphon.testing._history import History
 from antiphon.testing._recorded import Recorded, parsed
@@ -39,10 +40,10 @@ def recorded(call: Any) -> Recorded:
 
 def _of_request(request: Any, response: Any) -> Recorded:
     path = request.url.raw_path.decode("ascii")
-    sent = Recorded(request.method, path, _lower(request.headers), _json(_content(request)))
+    sent = Recorded(request.method, path, _lower(request.headers), _json(body_of(request) or b""))
     if response is None:
         return sent
-    answer, reuse = _answer(path.partition("?")[0], _content(response)), outcome_of(response.headers)
+    answer, reuse = _answer(path.partition("?")[0], body_of(response) or b""), outcome_of(response.headers)
     return replace(
         sent,
         status=response.status_code,
@@ -58,15 +59,6 @@ def _lower(headers: Any) -> dict[str, str]:
 
 def _json(body: Any) -> Any:
     return parsed(body) if isinstance(body, bytes | str) else body
-
-
-def _content(message: Any) -> bytes:
-    """The body; nothing where it is still to be read from a stream."""
-    try:
-        content: bytes = message.content
-    except RuntimeError:  # a class of its own in each library
-        return b""
-    return content
 
 
 def _answer(path: str, content: bytes) -> History | None:
