@@ -1,0 +1,1 @@
+"""A user's traffic, read from whatever it was logged in."""
