@@ -27,7 +27,7 @@ app.command()(router)
 app.command()(check_config)
 app.command()(key)
 app.command()(demo)
-app.command()(bench)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

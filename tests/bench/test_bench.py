@@ -15,7 +15,7 @@ from antiphon_server.cli import app
 def bench(router: str, folder: Path, *options: str) -> Result:
     chart = str(folder / "bench.png")
     sizes = ("--lengths", "600,900", "--new", "100", "--answer", "20", "--repeat", "1")
-    return CliRunner().invoke(app, ["bench", "--router", router, "--chart", chart, *sizes, *options])
+    return CliRunner().invoke(app, ["bench", "sweep", "--router", router, "--chart", chart, *sizes, *options])
 
 
 def figures(folder: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import pytest
 
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
-from antiphon_server.bench.record import Cache, Sample, Sweep, exit_code, rows_of
-from antiphon_server.bench.table import cells, summary
+from antiphon_server.bench.sweep.record import Cache, Sample, Sweep, exit_code, rows_of
+from antiphon_server.bench.sweep.table import cells, summary
 from antiphon_server.bench.timing import Answer, Outcome, Timed
 
 CONDITIONS = Conditions("2026-11-29", "a CPU", 2, 0.1, "tiny", "float32", 32, "0.32", "1.5", "1 + 1", "empty")

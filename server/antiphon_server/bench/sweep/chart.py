@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, axes_of, save, sheet
-from antiphon_server.bench.record import Cache, Sweep
+from antiphon_server.bench.sweep.record import Cache, Sweep
 
 _TITLES = {Cache.EMPTY: "prefill's cache empty", Cache.WARM: "prefill's cache warm"}
 

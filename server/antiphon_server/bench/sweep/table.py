@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from antiphon_server.bench.record import Cache, Row, Sweep
+from antiphon_server.bench.sweep.record import Cache, Row, Sweep
 
 COLUMNS = (
     "prompt",

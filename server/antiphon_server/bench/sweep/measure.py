@@ -14,8 +14,8 @@ from openai import OpenAI
 import antiphon
 import antiphon_openai
 from antiphon_server.bench.conditions import conditions
-from antiphon_server.bench.record import Cache, Sample, Sweep, rows_of
 from antiphon_server.bench.site import Site
+from antiphon_server.bench.sweep.record import Cache, Sample, Sweep, rows_of
 from antiphon_server.bench.text import cut, fit
 from antiphon_server.bench.timing import Answer, ask
 
