@@ -11,6 +11,7 @@ _SERIES = {
     "vllm:nixl_xfer_time_seconds_sum": "receiving",
     "vllm:e2e_request_latency_seconds_sum": "busy",
 }
+_RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _SOURCES = {
     "local_compute": "computed",
     "local_cache_hit": "local",
@@ -42,16 +43,19 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One reading. ``caching``: whether the engine keeps a prefix cache; None where it does not say."""
+    """One reading. ``caching``: whether the engine keeps a prefix cache; None where it does not say.
+    ``running``: requests that run or wait there."""
 
     counters: Counters
     caching: bool | None = None
+    running: int = 0
 
 
 def read(text: str) -> Page:
     """Counters of a ``/metrics`` page; a series that is not there counts 0."""
     sums: dict[str, float] = {}
     caching: bool | None = None
+    running = 0.0
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = _SERIES.get(sample.name)
@@ -59,7 +63,9 @@ def read(text: str) -> Page:
                 name = _SOURCES.get(sample.labels.get("source", ""))
             if name is not None:
                 sums[name] = sums.get(name, 0.0) + sample.value
+            if sample.name in _RUNNING:
+                running += sample.value
             said = sample.labels.get("enable_prefix_caching")
             if sample.name == "vllm:cache_config_info" and said is not None:
                 caching = said == "True"
-    return Page(Counters(**sums), caching)
+    return Page(Counters(**sums), caching, round(running))

@@ -14,6 +14,8 @@ from antiphon_server.protocol import INFO_PATH, LEASES_PATH, Info, LeaseReply
 TIMEOUT_S = 30.0
 PATIENCE_S = 15.0
 POLL_S = 0.05
+REST_S = 1.5
+REST_PATIENCE_S = 60.0
 
 
 class Engines:
@@ -99,6 +101,18 @@ class Engines:
             if not pinned or elapsed > PATIENCE_S:
                 return pinned, elapsed
             self._sleep(POLL_S)
+
+    def rest(self) -> bool:
+        """Wait, within reason, until no engine has had a request for :data:`REST_S` seconds: a router that
+        has just come up measures them first. False: they are still busy."""
+        begun = since = self._clock()
+        while (now := self._clock()) - since < REST_S:
+            if any(page.running for page in self._pages((*self.prefill, *self.decode))):
+                since = now
+            if now - begun > REST_PATIENCE_S:
+                return False
+            self._sleep(POLL_S)
+        return True
 
     def _pages(self, urls: Sequence[str]) -> list[Page]:
         return [read(self._http.get(f"{url}/metrics").raise_for_status().text) for url in urls]

@@ -47,6 +47,17 @@ def started(settings: StackSettings, console: Console) -> Iterator[Site]:
     Raises:
         SiteError: it does not start.
     """
+    with stack_of(settings, console) as stack, site_of(stack, stack.router_url) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def stack_of(settings: StackSettings, console: Console) -> Iterator[Stack]:
+    """Started, with its progress on the console; stopped when the block ends.
+
+    Raises:
+        SiteError: it does not start.
+    """
     live = LiveProgress(console) if console.is_terminal else None
     stack = Stack(settings, live or LineProgress(console))
     try:
@@ -55,12 +66,18 @@ def started(settings: StackSettings, console: Console) -> Iterator[Site]:
                 stack.start()
         except (StackError, ModelError, PortError, ValidationError) as error:
             raise SiteError(str(error)) from error
-        assert stack.model is not None
-        engines = Engines(stack.prefill_urls, stack.decode_urls, key=settings.key)
-        with contextlib.closing(engines):
-            yield Site(stack.router_url, stack.model.name, engines, stack.model.dtype)
+        yield stack
     finally:
         stack.stop()
+
+
+@contextlib.contextmanager
+def site_of(stack: Stack, router: str) -> Iterator[Site]:
+    """A running stack, seen through one of its routers."""
+    assert stack.model is not None
+    engines = Engines(stack.prefill_urls, stack.decode_urls, key=stack.settings.key)
+    with contextlib.closing(engines):
+        yield Site(router, stack.model.name, engines, stack.model.dtype)
 
 
 @contextlib.contextmanager

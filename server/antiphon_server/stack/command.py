@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from antiphon_server.stack.models import Model
@@ -47,7 +48,7 @@ def render(
         _engine(settings, model, log_dir, role, index, own, place, threads(len(engines), cores))
         for place, (role, index, own) in enumerate(engines)
     ]
-    return [*specs, _router(settings, ports.router, specs, log_dir)] if settings.router else specs
+    return [*specs, router_of(settings, ports.router, specs, log_dir)] if settings.router else specs
 
 
 def kv_transfer(settings: StackSettings, role: Role, override: Override) -> dict[str, Any]:
@@ -146,14 +147,23 @@ def _gpu_env(settings: StackSettings, place: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(str(place * width + i) for i in range(width))}
 
 
-def _router(settings: StackSettings, port: int, engines: Sequence[ProcessSpec], log_dir: Path) -> ProcessSpec:
+def router_of(
+    settings: StackSettings,
+    port: int,
+    engines: Sequence[ProcessSpec],
+    log_dir: Path,
+    *,
+    name: str = "router",
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> ProcessSpec:
+    """A router over ``engines``. ``env`` wins over the settings'."""
     argv = [sys.executable, "-m", "antiphon_server.cli", "router"]
     argv += ["--host", settings.host, "--port", str(port)]
     for engine in engines:
         argv += [f"--{engine.role.value}", engine.url]
     # Turns in flight get this long when the stack stops.
     grace = {"ANTIPHON_SHUTDOWN_GRACE": f"{settings.stop_grace / 3:g}"}
-    env = {
+    own = {
         "PYTHONUNBUFFERED": "1",
         **grace,
         **({"ANTIPHON_ENGINE_KEY": settings.key} if settings.key else {}),
@@ -161,11 +171,11 @@ def _router(settings: StackSettings, port: int, engines: Sequence[ProcessSpec], 
     reach = LOOPBACK if settings.host == "0.0.0.0" else settings.host
     url = f"http://{reach}:{port}"
     return ProcessSpec(
-        "router",
+        name,
         Role.ROUTER,
         tuple(argv),
-        {**env, **settings.router_env},
-        log_dir / "router.log",
+        {**own, **settings.router_env, **env},
+        log_dir / f"{name}.log",
         url,
         f"{url}/ready",
     )

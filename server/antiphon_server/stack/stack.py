@@ -9,14 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import httpx
 
 from antiphon_server.stack import validate
-from antiphon_server.stack.command import ProcessSpec, render
+from antiphon_server.stack.command import ProcessSpec, render, router_of
 from antiphon_server.stack.models import Model, resolve
 from antiphon_server.stack.models.cache import cache_folder
-from antiphon_server.stack.ports import allocate
+from antiphon_server.stack.ports import allocate, free, search
 from antiphon_server.stack.process import Process, read_tail
 from antiphon_server.stack.settings import Role, StackSettings
 from antiphon_server.stack.stage import stage
@@ -135,6 +136,29 @@ class Stack:
                     raise self._too_slow(missing[0].spec)
                 if missing:
                     self._sleep(POLL_S)
+
+    def add_routers(self, envs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """Start further routers over the engines, by name, each with its own environment. Their base URLs.
+
+        Raises:
+            StackError, PortError
+        """
+        taken = {port for spec in self.specs if (port := urlsplit(spec.url).port) is not None}
+        engines = [spec for spec in self.specs if spec.role is not Role.ROUTER]
+        routers = {
+            name: router_of(
+                self.settings,
+                search(self.settings.port, free, taken),
+                engines,
+                self.log_dir,
+                name=f"router-{name}",
+                env=env,
+            )
+            for name, env in envs.items()
+        }
+        self.specs += routers.values()
+        self.run(list(routers.values()))
+        return {name: spec.url for name, spec in routers.items()}
 
     def check(self) -> None:
         """Raise StackError when a process has ended."""
