@@ -14,13 +14,13 @@ from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.keep.conversations import Visit
 from antiphon_server.router.legs import append_body, decode_body
 from antiphon_server.router.plan.extent import extent_of
-from antiphon_server.router.plan.forecast import Growth, forecast, growth, length
-from antiphon_server.router.plan.plan import Plan, plan
-from antiphon_server.router.plan.rates import Work
+from antiphon_server.router.plan.forecast import growth, length
+from antiphon_server.router.plan.plan import Plan
 from antiphon_server.router.plan.reasons import Path, Reason
 from antiphon_server.router.state import State
 from antiphon_server.router.store.frontier import Frontier
 from antiphon_server.router.store.packed import pack
+from antiphon_server.router.turn.decision import Decision, Step
 from antiphon_server.router.turn.decode import Begun, Decode
 from antiphon_server.router.turn.exchange import LegFailedError, RejectedError
 from antiphon_server.router.turn.prefill import Prefill, Prefilled
@@ -28,20 +28,6 @@ from antiphon_server.router.turn.reply import Header, Reply
 from antiphon_server.router.turn.request import TurnRequest
 
 REUSE_HEADER = "x-antiphon-reuse"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A decided attempt. ``prefill``: None where the turn goes straight to decode. ``turn``: what is known of
-    the prompt's length, None on a first turn. ``burden``: seconds that an append is expected to take from
-    other streams. ``stays``: ``decode`` holds what the conversation has."""
-
-    plan: Plan
-    prefill: Worker | None
-    decode: Worker
-    turn: Growth | None
-    burden: float | None = None
-    stays: bool = False
 
 
 @dataclass(slots=True)
@@ -74,7 +60,7 @@ class Attempt:
         self._request = request
         self._visit = visit
         self._reply = reply
-        self._place = state.placement.of(visit.key)
+        self._decision = Decision(state, visit.key, request.forced)
         self._frontier: Frontier | None = None
         self._held: int | None = None
 
@@ -113,58 +99,22 @@ class Attempt:
         return None
 
     def _decide(self, failed: Collection[str], given: Plan | None) -> Step:
-        state, frontier, visit = self._state, self._frontier, self._visit
-        forced = self._request.forced
-        preferred = frontier.worker if frontier is not None else self._place.decode
-        decode = forced.decode if forced is not None else self._holder_of_response()
-        if decode is None:
-            decode = _preferring(failed, lambda avoid: state.placement.decode(visit.key, preferred, avoid))
-        if decode is None:
-            raise UnavailableError("no decode engine is up: try again soon")
-        if self._request.ask.alone is not None:
-            assert given is not None
-            return Step(given, None, decode, None)
-        prefill = forced.prefill if forced is not None else self._place_prefill(decode, failed)
-        if given is not None:
-            chosen = given if prefill is not None else Plan(Path.COLD, Reason.UNHEALTHY)
-            return Step(chosen, prefill, decode, None)
-        rates, body = state.rates, self._request.ask.body
-        turn = growth(frontier, body, rates.per_byte) if frontier is not None else None
-        holder = state.workers.find(frontier.worker) if frontier is not None else None
-        now = state.clock()
-        expected = None
-        if turn is not None and prefill is not None:
-            budget = state.append_budget(decode.name)
-            expected = forecast(
-                turn,
-                rates,
-                prefill=prefill.name,
-                decode=decode.name,
-                same_prefill=self._place.prefill == prefill.name,
-                streams=decode.in_flight,
-                room=budget.room(now),
-                stays=holder is decode,
-            )
-        known = self._place != Place()
-        chosen = plan(
+        frontier, request = self._frontier, self._request
+        turn = None
+        if frontier is not None:
+            turn = growth(frontier, request.ask.body, self._state.rates.per_byte)
+        step = self._decision.step(
             frontier,
-            absent=Reason.BUSY if visit.company else Reason.LOST if known else Reason.FIRST,
-            holder=holder.state if holder is not None else None,
-            prefill=prefill.state if prefill is not None else None,
-            decode=decode.state,
-            stays=holder is decode,
-            now=now,
-            margin=state.settings.lease_margin,
-            expected=expected,
-            paths=forced.paths if forced is not None else state.settings.allowed,
+            turn,
+            given=given,
+            alone=request.ask.alone is not None,
+            holder=self._holder_of_response() if request.forced is None else None,
+            company=self._visit.company,
+            failed=failed,
         )
-        if chosen.declined is not None and forced is None:
-            state.metrics.append_declined.labels(chosen.declined.value).inc()
-        if chosen.path is Path.APPEND:
-            return Step(chosen, None, decode, turn, expected.burden if expected is not None else None)
-        if chosen.path is Path.COLD:
+        if step.plan.path is Path.COLD:
             self._release_frontier()
-        return Step(chosen, prefill, decode, turn, stays=holder is decode)
+        return step
 
     def _holder_of_response(self) -> Worker | None:
         """The engine that has the response this turn builds on: no other can serve it. None if it is not
@@ -175,17 +125,11 @@ class Attempt:
             raise UnavailableError("the decode engine that has this response is not up: try again soon")
         return holder
 
-    def _place_prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
-        key, preferred, placement = self._visit.key, self._place.prefill, self._state.placement
-        return _preferring(failed, lambda avoid: placement.prefill(key, decode, preferred, avoid))
-
     async def _straight(self, step: Step) -> None:
         """Decode alone: it has the prompt's beginning, or no prefill engine can help."""
         state, request = self._state, self._request
-        appends = step.plan.path is Path.APPEND
         tokens = step.turn.total if step.turn is not None else 0
-        if appends and step.burden is not None:
-            self._charge(step.decode, step.burden)
+        self._decision.charge(step)
         rates, name, streams = state.rates, step.decode.name, step.decode.in_flight
 
         def begun(leg: Begun) -> None:
@@ -193,9 +137,14 @@ class Attempt:
             computing.close()
             self._release_frontier()  # the blocks are this leg's own now
             if hands_back and own is not None and leg.first is not None and leg.prompt is not None:
-                new = leg.prompt.tokens - leg.prompt.cached
-                work = Work(max(0, new), leg.prompt.tokens, streams=streams)
-                rates.saw_append(name, work, min(own, leg.seconds), waited=spell.waited)
+                self._decision.saw_append(
+                    step,
+                    spell,
+                    tokens=leg.prompt.tokens,
+                    cached=leg.prompt.cached,
+                    streams=streams,
+                    seconds=min(own, leg.seconds),
+                )
 
         hands_back = request.ask.alone in (None, Reason.STORED)
         body = append_body(request.ask) if hands_back else decode_body(request.ask, None)
@@ -215,14 +164,13 @@ class Attempt:
         if prefilled.filled is not None:
             state.handles.look(prefilled.filled.remote_host, worker, (step.decode,))
         alone, streams = False, 0
-        held = step.turn.held if step.turn is not None and step.stays else 0
 
         def begun(leg: Begun) -> None:
             state.placement.pairs.succeeded(worker, step.decode)
             if alone and leg.first is not None and prefilled.tokens:
-                pulled = max(0, prefilled.tokens - held)
-                work = Work(0, prefilled.tokens, pulled=pulled, streams=streams)
-                state.rates.saw_handed_over(step.decode.name, work, leg.seconds)
+                self._decision.saw_handed_over(
+                    step, tokens=prefilled.tokens, streams=streams, seconds=leg.seconds
+                )
 
         body = decode_body(self._request.ask, prefilled.filled)
         alone, streams = not state.rates.ahead(step.decode.name), step.decode.in_flight
@@ -259,38 +207,20 @@ class Attempt:
                     chosen = Plan(Path.COLD, Reason.FOREIGN)
                     self._release_frontier()
                 self._visit.phase = "prefill"
-                new = self._computed_cold(step.turn, worker)
+                new = self._decision.computed_cold(step.turn, worker, self._length)
                 prefilled = await self._prefill.cold(request, worker, chosen, new)
         except LegFailedError as failure:
             if any(other.healthy for other in state.workers.prefill):
                 raise
             request.log("prefill.all_down", cause=str(failure.cause))
             return None
-        self._note_local(step.turn, worker, prefilled)
+        local = max(0, prefilled.matched - prefilled.pulled)
+        self._decision.saw_local(step.turn, worker, tokens=prefilled.tokens, local=local)
         return prefilled
 
-    def _computed_cold(self, turn: Growth | None, worker: Worker) -> int:
-        """Tokens that a cold prefill leg is expected to compute."""
-        rates = self._state.rates
-        if turn is None:
-            share = rates.local_share(worker.name, same=None)
-            return round(length(self._request.ask.body, rates.per_byte) * (1.0 - share))
-        share = rates.local_share(worker.name, same=self._place.prefill == worker.name)
-        return turn.total - round(turn.held * share)
-
-    def _note_local(self, turn: Growth | None, worker: Worker, prefilled: Prefilled) -> None:
-        local = max(0, prefilled.matched - prefilled.pulled)
-        if turn is None and prefilled.tokens:
-            self._state.rates.saw_local(worker.name, local / prefilled.tokens, same=None)
-        elif turn is not None and turn.held:
-            same = self._place.prefill == worker.name
-            self._state.rates.saw_local(worker.name, min(1.0, local / turn.held), same=same)
-
-    def _charge(self, decode: Worker, burden: float) -> None:
-        """Take what an append costs others from the engine's budget. One that has the engine for itself costs
-        only those who come meanwhile, so it leaves no debt."""
-        budget, now = self._state.append_budget(decode.name), self._state.clock()
-        budget.spend(burden if decode.in_flight else min(burden, budget.room(now)), now)
+    def _length(self) -> int:
+        """Tokens of the prompt, by its bytes."""
+        return length(self._request.ask.body, self._state.rates.per_byte)
 
     async def _decode_leg(
         self,
@@ -393,7 +323,7 @@ class Attempt:
         if frontier.extent is not None:
             state.rates.saw_prompt(prompt_tokens, frontier.extent.size)
         await state.conversations.record(visit, frontier)
-        prefill = step.prefill.name if step.prefill is not None else self._place.prefill
+        prefill = step.prefill.name if step.prefill is not None else self._decision.place.prefill
         state.placement.remember(visit.key, Place(prefill, decode.name))
         return usable
 
@@ -401,9 +331,3 @@ class Attempt:
         frontier, self._frontier = self._frontier, None
         if frontier is not None:
             self._state.leases.release_frontier(frontier)
-
-
-def _preferring(failed: Collection[str], choose: Callable[[Collection[str]], Worker | None]) -> Worker | None:
-    """A worker that has not failed in this turn; one that has only where there is no other."""
-    found = choose(failed)
-    return choose(()) if found is None and failed else found

@@ -13,9 +13,9 @@ from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.legs import Filled, prefill_body, read_filled
 from antiphon_server.router.plan.backlog import Spell
 from antiphon_server.router.plan.plan import Plan, outcome
-from antiphon_server.router.plan.rates import Work
 from antiphon_server.router.state import State
 from antiphon_server.router.store.frontier import Frontier
+from antiphon_server.router.turn.decision import saw_prefill
 from antiphon_server.router.turn.exchange import Exchange, InFlight, LegFailedError, RejectedError
 from antiphon_server.router.turn.request import TurnRequest
 
@@ -123,9 +123,15 @@ class Prefill:
     def _learn(self, prefilled: Prefilled, own: float | None, spell: Spell) -> None:
         if own is None or prefilled.tokens <= 0:
             return
-        new = max(0, prefilled.tokens - prefilled.matched)
-        work = Work(new, prefilled.tokens, pulled=prefilled.pulled)
-        self._state.rates.saw_prefill(prefilled.worker.name, work, own, waited=spell.waited)
+        saw_prefill(
+            self._state,
+            prefilled.worker,
+            spell,
+            tokens=prefilled.tokens,
+            matched=prefilled.matched,
+            pulled=prefilled.pulled,
+            seconds=own,
+        )
 
     def _note_transfer(self, worker: Worker, frontier: Frontier, match: Match) -> None:
         holder = self._state.workers.find(frontier.worker)
