@@ -1,8 +1,8 @@
 """Traffic in one form, whatever it was logged in: conversations, and the model calls of each in order.
 
-A call says what its source says. Sources differ in how they tell which part of a prompt repeats: some have the
-text, some have ids of blocks, some have only a figure. :mod:`antiphon_server.traces.prefix` puts that into
-tokens.
+A call says what its source says. Sources differ in how they tell which part of a prompt repeats: some have
+the text, some have ids of blocks, some have only a figure. :mod:`antiphon_server.traces.prefix` puts that
+into tokens.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What traffic is logged in: a module each."""
