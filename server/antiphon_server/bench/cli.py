@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from antiphon_server.bench.overhead.cli import router
 from antiphon_server.bench.sweep.cli import sweep
 
 bench = typer.Typer(help="Measure a fleet, a router, or a simulated one.", no_args_is_help=True)
 bench.command()(sweep)
+bench.command()(router)

@@ -46,6 +46,11 @@ class Process:
             os.close(reading)
 
     @property
+    def pid(self) -> int:
+        """Of its guard; what was asked for runs below."""
+        return self._guard.pid
+
+    @property
     def returncode(self) -> int | None:
         """None while it runs; 128 + signal where one ended it."""
         return self._guard.poll()

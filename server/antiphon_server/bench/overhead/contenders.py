@@ -1,0 +1,104 @@
+"""What is measured side by side, and how each is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from antiphon_server.bench.overhead.load import Naming
+from antiphon_server.stack.command import ProcessSpec
+from antiphon_server.stack.settings import Role
+
+HOST = "127.0.0.1"
+OVERHEAD = "antiphon_server.bench.overhead"
+PEER = "vllm-router"
+
+
+class Kind(StrEnum):
+    """What a contender is to the criteria."""
+
+    DIRECT = "direct"
+    LEAST = "pass-through"
+    OURS = "antiphon"
+    PEER = "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """``process``: name of the process that serves it; None where the client goes straight to decode.
+    ``path``: which every reply has to name. ``legs``: a request's, as pairs of prefill and decode."""
+
+    name: str
+    kind: Kind
+    process: str | None
+    naming: Naming = Naming.NONE
+    path: str = "none"
+    legs: tuple[int, int] = (1, 1)
+
+
+DIRECT = Contender("direct to decode", Kind.DIRECT, None, legs=(0, 1))
+LEAST = Contender("pass-through, one leg", Kind.LEAST, "passthrough", legs=(0, 1))
+COLD = Contender("antiphon, no id", Kind.OURS, "antiphon", path="cold")
+FIRST = Contender("antiphon, first turns", Kind.OURS, "antiphon", Naming.NEW, path="cold")
+REUSE = Contender("antiphon, reuse", Kind.OURS, "antiphon-reuse", Naming.SAME, path="reuse")
+APPEND = Contender("antiphon, append", Kind.OURS, "antiphon-append", Naming.SAME, path="append", legs=(0, 1))
+RIVAL = Contender(PEER, Kind.PEER, PEER)
+ALL = (DIRECT, LEAST, COLD, FIRST, REUSE, APPEND, RIVAL)
+
+PATHS: Mapping[str, str] = {
+    "antiphon": "cold,reuse,append",
+    "antiphon-reuse": "reuse",
+    "antiphon-append": "append",
+}
+"""Paths that each router of ours may take. One alone is taken whatever it is expected to cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """``further``: one for each process, by name; ``metrics``: which the peer wants to open."""
+
+    prefill: int
+    decode: int
+    further: Mapping[str, int]
+    metrics: int
+
+    def url(self, name: str | None) -> str:
+        """Where a process serves; None: decode."""
+        return f"http://{HOST}:{self.decode if name is None else self.further[name]}"
+
+
+def engines(ports: Ports, logs: Path) -> ProcessSpec:
+    """Both engines, in one process."""
+    argv = (sys.executable, "-m", f"{OVERHEAD}.instant", str(ports.prefill), str(ports.decode))
+    url = ports.url(None)
+    return ProcessSpec("engines", Role.DECODE, argv, {}, logs / "engines.log", url, f"{url}/health")
+
+
+def process(name: str, ports: Ports, logs: Path, peer: Path | None) -> ProcessSpec:
+    """What serves a contender. ``peer``: folder of the peer's executables."""
+    prefill, decode = f"http://{HOST}:{ports.prefill}", f"http://{HOST}:{ports.decode}"
+    port, url = str(ports.further[name]), ports.url(name)
+    env: dict[str, str] = {}
+    health = f"{url}/health"
+    if name == "passthrough":
+        argv: tuple[str, ...] = (sys.executable, "-m", f"{OVERHEAD}.passthrough", port, decode)
+    elif name == PEER:
+        assert peer is not None
+        # Round robin is the policy that costs it least; it logs as little as it can.
+        argv = (
+            *(str(peer / "vllm-router"), "--host", HOST, "--port", port, "--vllm-pd-disaggregation"),
+            *("--prefill", prefill, "--decode", decode, "--policy", "round_robin"),
+            *("--prometheus-port", str(ports.metrics), "--log-level", "error"),
+        )
+    else:
+        argv = (
+            *(sys.executable, "-m", "antiphon_server.cli", "router", "--host", HOST, "--port", port),
+            *("--prefill", prefill, "--decode", decode, "--log-level", "warning"),
+        )
+        # Rates of engines that take no time would be measured for nothing.
+        env = {"ANTIPHON_PATHS": PATHS[name], "ANTIPHON_CALIBRATE": "false"}
+        health = f"{url}/ready"
+    return ProcessSpec(name, Role.ROUTER, argv, env, logs / f"{name}.log", url, health)

@@ -1,0 +1,275 @@
+"""A prefill and a decode engine that answer at once, in one process: what a router is measured against.
+
+They speak vLLM's HTTP as far as routers use it, and our protocol. Nobody tokenises: a request says in ``user``
+how long its prompt is (``tokens=<n>``). Lean, for it shares the machine with what is measured.
+
+    python -m antiphon_server.bench.overhead.instant PREFILL_PORT DECODE_PORT
+
+``PUT /orders`` says how streams are sent: see :class:`Orders`. ``GET /counts`` gives :class:`Counts`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import signal
+import sys
+import time
+from collections import deque
+from typing import cast
+
+import msgspec
+import uvloop
+
+from antiphon_server.bench.overhead import replies
+from antiphon_server.bench.overhead.replies import Wanted
+from antiphon_server.protocol import INFO_PATH, LEASES_PATH, PROTOCOL_HEADER, LeaseReply, LeaseRequest
+
+HOST = "127.0.0.1"
+ORDERS_PATH, COUNTS_PATH = "/orders", "/counts"
+TURNS = frozenset({"/v1/chat/completions", "/v1/completions"})
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_OURS = re.compile(rb"\r\n" + PROTOCOL_HEADER.encode() + rb":", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+_TOKENS = re.compile(rb'"user": ?"tokens=(\d+)"')
+_LIMIT = re.compile(rb'"max_tokens": ?(\d+)')
+_STREAM = re.compile(rb'"stream": ?true')
+_IDS = re.compile(rb'"return_token_ids": ?true')
+_KEPT = b'"kv_transfer_params"'
+_HANDED = re.compile(rb'"remote_request_id": ?"')
+_TICK = 0.001
+_METRICS = b'# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{engine="0"} 0.0\n'
+
+
+class Orders(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``interval``: seconds between two chunks of a stream; 0: all at once. ``lose``: of each stream, the chunk
+    of this number is never sent, as a fault to be seen. ``swap``: this one comes after its successor.
+    ``token_ids``: prefill returns the prompt's ids when asked."""
+
+    interval: float = 0.0
+    lose: int | None = None
+    swap: int | None = None
+    token_ids: bool = True
+
+
+class Counts(msgspec.Struct):
+    """Since the start. ``late``: seconds by which the latest chunk left behind its time."""
+
+    prefill: int = 0
+    decode: int = 0
+    handed: int = 0
+    released: int = 0
+    late: float = 0.0
+
+
+class _Stream:
+    __slots__ = ("connection", "due", "order", "sent", "wanted")
+
+    def __init__(self, connection: Connection, wanted: Wanted, order: list[int], due: float) -> None:
+        self.connection, self.wanted, self.order, self.due = connection, wanted, order, due
+        self.sent = 0
+
+
+class Engines:
+    """What both engines share: orders, counts, and the streams under way."""
+
+    def __init__(self) -> None:
+        self.orders = Orders()
+        self.counts = Counts()
+        self.ids = itertools.count(1)
+        self._due: deque[_Stream] = deque()
+        self._pacing: asyncio.Task[None] | None = None
+
+    def order(self, chunks: int) -> list[int]:
+        """Numbers of a stream's chunks as they are sent."""
+        numbers = list(range(chunks))
+        swap, lose = self.orders.swap, self.orders.lose
+        if swap is not None and swap + 1 < chunks:
+            numbers[swap], numbers[swap + 1] = numbers[swap + 1], numbers[swap]
+        return [number for number in numbers if number != lose]
+
+    def pace(self, connection: Connection, wanted: Wanted) -> None:
+        """Send its chunks one by one from now on."""
+        loop = asyncio.get_running_loop()
+        self._due.append(_Stream(connection, wanted, self.order(wanted.chunks), loop.time()))
+        if self._pacing is None or self._pacing.done():
+            self._pacing = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        # All streams have the same interval, so the one that was served last is due last.
+        loop, due = asyncio.get_running_loop(), self._due
+        while due:
+            now = loop.time()
+            while due and due[0].due <= now:
+                stream = due.popleft()
+                self.counts.late = max(self.counts.late, now - stream.due)
+                if self._send(stream):
+                    stream.due += self.orders.interval
+                    due.append(stream)
+            if due:
+                await asyncio.sleep(max(_TICK, due[0].due - loop.time()))
+
+    def _send(self, stream: _Stream) -> bool:
+        """Its next chunk; False after the last."""
+        connection = stream.connection
+        if connection.closed:
+            return False
+        connection.write(stamped(stream.order[stream.sent]))
+        stream.sent += 1
+        if stream.sent < len(stream.order):
+            return True
+        connection.write(*self.parts(replies.ending(stream.wanted)))
+        return False
+
+    def parts(self, reply: replies.Parts) -> tuple[bytes, bytes, bytes]:
+        """A reply with an id of its own."""
+        before, after = reply
+        return (before, replies.id_of(next(self.ids)), after) if after else (before, b"", b"")
+
+
+def stamped(number: int) -> bytes:
+    """A chunk that says which one it is and when it left."""
+    return replies.chunk(f"{number}:{time.perf_counter_ns()}")
+
+
+class Connection(asyncio.Protocol):
+    """A router's connection to one of the two engines."""
+
+    def __init__(self, engines: Engines, role: str) -> None:
+        self._engines, self._role = engines, role
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._missing = 0
+        self._head: bytes | None = None
+        self.closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+
+    def write(self, *parts: bytes) -> None:
+        """To the client, unless it has left."""
+        if self._transport is not None and not self.closed:
+            self._transport.writelines(parts)
+
+    def data_received(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._size += len(data)
+        while self._size and self._size >= self._missing:
+            data = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
+            if self._head is None:
+                end = data.find(b"\r\n\r\n")
+                if end < 0:
+                    self._parts, self._missing = [data], self._size + 1
+                    return
+                self._head = data[:end]
+                found = _LENGTH.search(self._head)
+                self._missing = int(found[1]) if found else 0
+                self._keep(data[end + 4 :])
+                if self._size < self._missing:
+                    return
+                data = b"".join(self._parts)
+            head, self._head = self._head, None
+            body, length = data[: self._missing], self._missing
+            self._missing = 0
+            self._keep(data[length:])
+            self._serve(head, body)
+
+    def _keep(self, rest: bytes) -> None:
+        self._parts = [rest] if rest else []
+        self._size = len(rest)
+
+    def _serve(self, head: bytes, body: bytes) -> None:
+        method, path, _ = head[: head.find(b"\r\n")].decode("latin-1").split(" ", 2)
+        if _CHUNKED.search(head):
+            self.write(replies.answer(b"{}", status="411 Length Required"))
+        elif method == "POST" and path in TURNS:
+            self._turn(head, body)
+        else:
+            self.write(self._other(method, path, body))
+
+    def _turn(self, head: bytes, body: bytes) -> None:
+        engines, counts = self._engines, self._engines.counts
+        wanted = Wanted(
+            _number(_TOKENS, b'"user"', body, 1000),
+            ids=engines.orders.token_ids
+            and _IDS.search(body, max(0, body.find(b'"return_token'))) is not None,
+            ours=_OURS.search(head) is not None,
+            kept=_KEPT in body,
+            handed=_HANDED.match(body, max(0, body.find(b'"remote_request_id"'))) is not None,
+            chunks=_number(_LIMIT, b'"max_tokens"', body, replies.ANSWER),
+        )
+        counts.handed += wanted.handed
+        if self._role == "prefill":
+            counts.prefill += 1
+            self.write(*engines.parts(replies.prefill(wanted)))
+            return
+        counts.decode += 1
+        if _STREAM.search(body, max(0, body.find(b'"stream"'))) is None:
+            self.write(*engines.parts(replies.decode(wanted)))
+        elif engines.orders.interval:
+            self.write(replies.opening(wanted))
+            engines.pace(self, wanted)
+        else:
+            chunks = map(stamped, engines.order(wanted.chunks))
+            ending = engines.parts(replies.ending(wanted))
+            self.write(b"".join((replies.opening(wanted), *chunks, *ending)))
+
+    def _other(self, method: str, path: str, body: bytes) -> bytes:
+        engines = self._engines
+        match method, path:
+            case "GET", "/antiphon/info":
+                return replies.answer(msgspec.json.encode(replies.info(self._role)))
+            case "POST", "/antiphon/leases":
+                return replies.answer(msgspec.json.encode(self._leases(body)))
+            case "GET", "/v1/models":
+                model = {"id": replies.MODEL, "object": "model", "max_model_len": 1 << 20}
+                return replies.answer(msgspec.json.encode({"object": "list", "data": [model]}))
+            case "GET", "/metrics":
+                return replies.answer(_METRICS, "text/plain")
+            case "GET", "/counts":
+                return replies.answer(msgspec.json.encode(engines.counts))
+            case "PUT", "/orders":
+                engines.orders = msgspec.json.decode(body, type=Orders)
+                engines.counts.late = 0.0
+                return replies.answer(b"{}")
+            case "GET", "/health" | "/get_server_info" | "/server_info":
+                return replies.answer(b"{}")
+            case _:
+                return replies.answer(b'{"error":"not served"}', status="404 Not Found")
+
+    def _leases(self, body: bytes) -> LeaseReply:
+        request = msgspec.json.decode(body, type=LeaseRequest)
+        now = time.perf_counter()
+        self._engines.counts.released += len(request.release)
+        deadlines = {renewal.id: now + renewal.ttl for renewal in request.renew}
+        return LeaseReply({**deadlines, **dict.fromkeys(request.release, now)}, 0)
+
+
+def _number(pattern: re.Pattern[bytes], name: bytes, body: bytes, otherwise: int) -> int:
+    """A number in the body. Found by plain search first: bodies are long."""
+    found = pattern.match(body, at) if (at := body.find(name)) >= 0 else None
+    return int(found[1]) if found else otherwise
+
+
+async def main(prefill_port: int, decode_port: int) -> None:
+    """Serve until told to stop."""
+    loop, engines, stop = asyncio.get_running_loop(), Engines(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    servers = [
+        await loop.create_server(lambda role=role: Connection(engines, role), HOST, port, backlog=4096)  # type: ignore[misc]
+        for role, port in (("prefill", prefill_port), ("decode", decode_port))
+    ]
+    await stop.wait()
+    for server in servers:
+        server.close()
+
+
+if __name__ == "__main__":
+    assert (INFO_PATH, LEASES_PATH) == ("/antiphon/info", "/antiphon/leases")
+    uvloop.run(main(*map(int, sys.argv[1:])))
