@@ -91,16 +91,16 @@ def given(
         SiteError: no router of ours answers, or they do not serve the same model on the same engines.
         ValueError: a name stands twice, or a URL without a name among others.
     """
-    named = _named(routers)
-    off = named.pop(OFF, None) or next(iter(named.values()))
-    found = (Arm(OFF, off, stamps=False), *(Arm(name, url, stamps=True) for name, url in named.items()))
+    urls = named(routers)
+    off = urls.pop(OFF, None) or next(iter(urls.values()))
+    found = (Arm(OFF, off, stamps=False), *(Arm(name, url, stamps=True) for name, url in urls.items()))
     with contextlib.ExitStack() as sites:
         first, *others = (
             sites.enter_context(running(url, key=key, model=model))
             for url in dict.fromkeys(arm.router for arm in found)
         )
         for other in others:
-            if _seen(other) != _seen(first):
+            if seen(other) != seen(first):
                 raise SiteError(
                     f"{other.router} serves {_told(other)}, {first.router} {_told(first)}: "
                     "name routers over the same engines"
@@ -109,23 +109,29 @@ def given(
         yield first, found
 
 
-def _named(routers: Sequence[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
+def named(routers: Sequence[str]) -> dict[str, str]:
+    """URLs, without ``/v1``, by name; a single one may go without.
+
+    Raises:
+        ValueError: a name stands twice, or a URL without a name among others.
+    """
+    found: dict[str, str] = {}
     for text in routers:
         name, equals, url = text.partition("=")
         if not equals or "://" in name:
             if len(routers) > 1:
                 raise ValueError(f"--router {text!r} among several has no name: write it like auto={text}")
             name, url = CONFIGURED, text
-        if name in named:
+        if name in found:
             raise ValueError(f"--router {name}=... stands twice: give each arm a name of its own")
-        named[name] = url.rstrip("/").removesuffix("/v1")
-    if not named:
+        found[name] = url.rstrip("/").removesuffix("/v1")
+    if not found:
         raise ValueError("no --router is named")
-    return named
+    return found
 
 
-def _seen(site: Site) -> tuple[str, frozenset[str], frozenset[str]]:
+def seen(site: Site) -> tuple[str, frozenset[str], frozenset[str]]:
+    """What must be the same for all arms: the model and the engines."""
     return site.model, frozenset(site.engines.prefill), frozenset(site.engines.decode)
 
 
