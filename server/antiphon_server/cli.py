@@ -10,6 +10,7 @@ except ImportError:
     sys.exit("antiphon: the command needs packages that are not installed: pip install 'antiphon[router]'")
 
 from antiphon_server.bench.cli import bench
+from antiphon_server.bench.replay.cli import replay
 from antiphon_server.demo.cli import demo
 from antiphon_server.router.cli import check_config, router
 from antiphon_server.router.gate.new_key import key
@@ -27,6 +28,7 @@ app.command()(router)
 app.command()(check_config)
 app.command()(key)
 app.command()(demo)
+app.command()(replay)
 app.add_typer(bench, name="bench")
 
 
