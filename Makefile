@@ -14,6 +14,7 @@ ARGS   ?=
 
 BIN   := $(VENV)/bin
 OLDER := $(VENV)-openai-2
+PEERS := $(VENV)-peers
 STAMP := $(VENV)/stamps
 PIP   := $(BIN)/python -m pip --disable-pip-version-check
 STEP   = @printf '\n==> %s\n'
@@ -27,8 +28,8 @@ demo: install
 bench: install
 	$(BIN)/antiphon bench --at-least 3.3 $(ARGS)
 
-test: install
-	$(BIN)/python -m pytest $(ARGS)
+test: install $(PEERS)/stamps/requirements
+	ANTIPHON_PEERS=$(PEERS) $(BIN)/python -m pytest $(ARGS)
 	$(if $(ARGS),,$(MAKE) test-clients)
 
 # SDK and adapters once more, with openai 2 and the frameworks that hold on to it; every branch of theirs is run.
@@ -93,5 +94,12 @@ $(OLDER)/stamps/antiphon: pyproject.toml $(OLDER)/stamps/requirements
 	$(OLDER)/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Other programs, which do not fit beside ours: the router that ours is compared with, another benchmark tool.
+$(PEERS)/stamps/requirements: requirements/peers.txt
+	$(STEP) 'other routers and benchmark tools (about 130 packages)'
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install --progress-bar on -r requirements/peers.txt
+	@mkdir -p $(PEERS)/stamps && touch $@
+
 clean:
-	rm -rf $(VENV) $(OLDER) site .coverage .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDER) $(PEERS) site .coverage .pytest_cache .mypy_cache .ruff_cache
