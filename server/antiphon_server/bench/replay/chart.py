@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, PALE, axes_of, save, sheet
 from antiphon_server.bench.replay.record import AFTER, EARLY, FIRST, LATE, Replay
@@ -65,11 +66,14 @@ def _by_class(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
 
 
 def _spread(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
-    axes_of(axes, f"Share of turns {AFTER} whose first token came within so many seconds")
+    axes_of(axes, f"Share of turns {AFTER} with their first token within seconds")
     for arm in replay.arms:
         own = sorted(t.ttft for t in replay.turns if t.arm == arm and t.error is None and t.turn > 1)
         if own:
             axes.ecdf(own, color=colours[arm], linewidth=2, label=arm)
     if any(turn.error is None and turn.turn > 1 and turn.ttft > 0 for turn in replay.turns):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.set_ylim(0, 1.02)

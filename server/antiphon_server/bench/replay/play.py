@@ -27,13 +27,13 @@ from antiphon_server.bench.replay.ruler import Ruler
 from antiphon_server.bench.replay.script import Script, Turn
 from antiphon_server.bench.timing import Timed, ask_async
 
+_FAILED: tuple[type[Exception], ...] = (openai.OpenAIError, json.JSONDecodeError, httpx.HTTPError, OSError)
 try:  # openai from version 3 on
     import httpx2
 
-    _LOST: tuple[type[Exception], ...] = (httpx.HTTPError, httpx2.HTTPError, OSError)
+    _FAILED = (*_FAILED, httpx2.HTTPError)
 except ImportError:
-    _LOST = (httpx.HTTPError, OSError)
-_FAILED: tuple[type[Exception], ...] = (openai.OpenAIError, json.JSONDecodeError, *_LOST)
+    pass
 
 GIVE_UP = 8
 """Conversations in a row, of all clients, that cannot connect: the server is gone."""
@@ -154,7 +154,7 @@ class Player:
                     history = History(self._manner.ruler)
                     for turn in turns:
                         history.end(await self._ask(client, f"{arm.name}-warm-up", history, turn))
-            except (*_FAILED, TimeoutError) as error:
+            except _FAILED as error:
                 raise GoneError(f"{arm.name} ({arm.router}) does not answer: {_told(error)}") from error
 
     async def _play(self, arm: Arm, group: Sequence[Script]) -> dict[str, list[Timed]]:
@@ -206,7 +206,7 @@ class Player:
             served = Served(script.name, index, arm.name, self._clock() - self._begun, gap)
             try:
                 timed = await self._ask(client, arm.name, history, turn)
-            except (*_FAILED, TimeoutError) as error:
+            except _FAILED as error:
                 self._fail(replace(served, error=_told(error)), len(script.turns) - index, error)
                 return
             self._gone = 0

@@ -63,6 +63,6 @@ class Size:
         scaled = max(1, self.tokens(recorded))
         return scaled if self.longest_answer is None else min(self.longest_answer, scaled)
 
-    def fits(self, prompt: int, answer: int) -> bool:
+    def fits(self, prompt: float, answer: int) -> bool:
         """A turn of so many tokens may be sent."""
         return self.longest_prompt is None or prompt + answer <= self.longest_prompt

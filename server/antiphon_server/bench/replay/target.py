@@ -124,7 +124,7 @@ def _looked_at(arm: Arm, model: str, api_key: str) -> tuple[Ruler, int | None]:
             models = http.get("/v1/models").raise_for_status().json()["data"]
         except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
             raise SiteError(f"{arm.router} does not count the tokens of a prompt ({error})") from error
-    own = next((entry for entry in models if entry.get("id") == model), {})
+    own: dict[str, object] = next((entry for entry in models if entry.get("id") == model), {})
     longest = own.get("max_model_len")
     return ruler, longest if isinstance(longest, int) else None
 
