@@ -8,13 +8,31 @@ from itertools import chain, islice
 from pathlib import Path
 
 from antiphon_server.traces.error import TraceError, UnreadableError
-from antiphon_server.traces.formats import coding_agents, messages, swe_agent
+from antiphon_server.traces.formats import (
+    coding_agents,
+    messages,
+    mooncake,
+    openai_log,
+    otel,
+    swe_agent,
+    turn_log,
+    vllm_multi_turn,
+)
 from antiphon_server.traces.formats.format import Format, Reader, Reading
 from antiphon_server.traces.pool import Pool
 from antiphon_server.traces.source import Document, documents, files
 from antiphon_server.traces.trace import Trace
 
-_ALL = (coding_agents.FORMAT, swe_agent.FORMAT, messages.FORMAT)
+_ALL = (
+    turn_log.FORMAT,
+    mooncake.FORMAT,
+    coding_agents.FORMAT,
+    swe_agent.FORMAT,
+    vllm_multi_turn.FORMAT,
+    otel.FORMAT,
+    openai_log.FORMAT,
+    messages.FORMAT,
+)
 """Those that more documents fit come later."""
 FORMATS: dict[str, str] = {each.name: each.description for each in _ALL}
 """What each of them is, in a line, by name."""

@@ -80,7 +80,7 @@ class Reader:
         ]
         if self._elided:
             notes.append(
-                f"{self._elided} trajectories do not keep their requests: what the agent cut from its history "
+                f"{self._elided} trajectories do not keep their requests: what the agent cut from history "
                 "is counted as sent"
             )
         return Reading(self._found, estimated=True, notes=notes if self._found else ())

@@ -1,0 +1,115 @@
+"""Calls, logged one by one, as conversations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from antiphon_server.traces.chain import chained
+from antiphon_server.traces.gaps import unsure_note, with_gaps
+from antiphon_server.traces.pool import Pool
+from antiphon_server.traces.trace import Call, Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A call as logged; its time is one of the clock's. ``conversation``: its id, None where it has none.
+    ``weak``: an id that may be of this call alone. ``answered``: the log has the answer, or its length."""
+
+    call: Call
+    conversation: str | None = None
+    weak: str | None = None
+    parent: str | None = None
+    answered: bool = True
+
+
+def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], list[str]]:
+    """Conversations, and notes. Their times begin with the first call's."""
+    logged = _in_time(logged)
+    common = {name for name, times in Counter(each.weak for each in logged if each.weak).items() if times > 1}
+    named: dict[tuple[str, str | None], list[Logged]] = {}
+    loose: list[Logged] = []
+    for each in logged:
+        name = each.conversation or (each.weak if each.weak in common else None)
+        if name is None:
+            loose.append(each)
+        else:
+            named.setdefault((name, each.call.model), []).append(each)
+    notes: list[str] = []
+    models: dict[str, str | None] = {}
+    for name, model in named:
+        models.setdefault(name, model)
+    groups = [(*_named(key, models, found), found) for key, found in named.items()]
+    if loose:
+        by_call = {id(each.call): each for each in loose}
+        chains = chained([each.call for each in loose])
+        groups += [(f"chain-{i}", None, [by_call[id(c)] for c in chain]) for i, chain in enumerate(chains, 1)]
+        notes.append(
+            f"{len(loose)} calls name no conversation: they were put together where the messages of one go "
+            f"on from another's, which gave {len(chains)} conversations"
+        )
+    return _finished(groups, pool, notes), notes
+
+
+def _in_time(logged: Sequence[Logged]) -> list[Logged]:
+    """In order, where all have a time; from the first one's."""
+    times = [each.call.at for each in logged if each.call.at is not None]
+    if not times:
+        return list(logged)
+    began = min(times)
+    moved = [
+        each if each.call.at is None else replace(each, call=replace(each.call, at=each.call.at - began))
+        for each in logged
+    ]
+    return sorted(moved, key=lambda each: each.call.at or 0.0) if len(times) == len(moved) else moved
+
+
+def _named(
+    key: tuple[str, str | None], models: dict[str, str | None], found: Sequence[Logged]
+) -> tuple[str, str | None]:
+    """Name and parent. KV is a model's own, so one with several models is a conversation for each."""
+    name, model = key
+    if models[name] == model:
+        return name, next((each.parent for each in found if each.parent), None)
+    return f"{name}/{model}", name
+
+
+def _finished(
+    groups: Sequence[tuple[str, str | None, list[Logged]]], pool: Pool, notes: list[str]
+) -> list[Conversation]:
+    unsure_gaps = missing = 0
+    found = []
+    for name, parent, group in groups:
+        calls = [
+            each.call
+            if each.answered
+            else _answered(each.call, group[i + 1].call if i + 1 < len(group) else None, pool)
+            for i, each in enumerate(group)
+        ]
+        missing += sum(
+            not each.answered and call.reply is None for each, call in zip(group, calls, strict=True)
+        )
+        timed, unsure = with_gaps(calls)
+        unsure_gaps += unsure
+        found.append(Conversation(name, timed, parent))
+    if unsure_gaps:
+        notes.append(unsure_note(unsure_gaps))
+    if missing:
+        notes.append(f"{missing} answers are not in the log: they count as empty")
+    return found
+
+
+def _answered(call: Call, after: Call | None, pool: Pool) -> Call:
+    """A call with the answer that the next one's history has."""
+    if call.history is None or after is None or after.history is None:
+        return call
+    length = len(call.history)
+    if len(after.history) <= length or any(
+        a is not b for a, b in zip(call.history, after.history, strict=False)
+    ):
+        return call
+    reply = after.history[length]
+    return (
+        replace(call, reply=reply, answer=pool.tokens([reply])) if reply.get("role") == "assistant" else call
+    )
