@@ -10,6 +10,8 @@ _SERIES = {
     "vllm:nixl_bytes_transferred_sum": "received",
     "vllm:nixl_xfer_time_seconds_sum": "receiving",
     "vllm:e2e_request_latency_seconds_sum": "busy",
+    "vllm:request_prefill_time_seconds_sum": "computing",
+    "vllm:request_queue_time_seconds_sum": "waiting",
 }
 _RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _SOURCES = {
@@ -24,7 +26,9 @@ class Counters:
     """Sums over an engine's ranks, since its start.
 
     ``received``: bytes of KV that it pulled from its peers, in ``receiving`` seconds of transfer. ``busy``:
-    seconds of its requests. ``computed``, ``local``, ``pulled``: prompt tokens by where their KV came from.
+    seconds of its requests. ``computing``: of them, from a prompt's first step to the first token;
+    ``waiting``: before that step, for other requests and for KV that is pulled. ``computed``, ``local``,
+    ``pulled``: prompt tokens by where their KV came from.
     """
 
     received: float = 0.0
@@ -33,9 +37,14 @@ class Counters:
     computed: float = 0.0
     local: float = 0.0
     pulled: float = 0.0
+    computing: float = 0.0
+    waiting: float = 0.0
 
     def __sub__(self, other: Counters) -> Counters:
         return Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(Counters)))
+
+    def __truediv__(self, number: float) -> Counters:
+        return Counters(*(getattr(self, f.name) / number for f in fields(Counters)))
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counters)))

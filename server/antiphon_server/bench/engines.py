@@ -50,6 +50,10 @@ class Engines:
         """Sum over all decode engines."""
         return _total(self._pages(self.decode))
 
+    def prefill_page(self) -> Page:
+        """Of the first prefill engine."""
+        return self._pages(self.prefill[:1])[0]
+
     def prefill_caching(self) -> bool | None:
         """Whether prefill keeps a prefix cache; None where that is not known."""
         said = {page.caching for page in self._pages(self.prefill)}

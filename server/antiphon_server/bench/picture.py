@@ -17,10 +17,10 @@ BLUE = "#1f6feb"
 PALE = "#bcd5fb"
 
 
-def sheet(title: str, caption: Sequence[str]) -> Figure:
-    """A page with a title above and the conditions below."""
+def sheet(title: str, caption: Sequence[str], *, size: tuple[float, float] = (10, 4.6)) -> Figure:
+    """A page with a title above and the conditions below. ``size``: inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, wspace=0.04)
-    figure = Figure(figsize=(10, 4.6), dpi=150, facecolor="white", layout=layout)
+    figure = Figure(figsize=size, dpi=150, facecolor="white", layout=layout)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, weight="bold", color=INK)
     figure.supxlabel("\n".join(caption), x=0.012, ha="left", fontsize=8, color=MUTED)
     return figure
@@ -37,6 +37,6 @@ def axes_of(axes: Axes, title: str) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG; its folder is made."""
+    """Write a picture in the form that the path's ending names; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    figure.savefig(path, format=path.suffix.removeprefix(".") or "png")

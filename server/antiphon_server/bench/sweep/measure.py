@@ -1,166 +1,206 @@
-"""The sweep: second turns of conversations, over prompt lengths, cold and with reuse."""
+"""The sweep itself: the same conversations through each arm in turn, so that a machine's drift hits all."""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import dataclasses
+import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 from openai import OpenAI
 
 import antiphon
-import antiphon_openai
+from antiphon_server.bench.arms import Arm
 from antiphon_server.bench.conditions import conditions
+from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.site import Site
-from antiphon_server.bench.sweep.record import Cache, Sample, Sweep, rows_of
-from antiphon_server.bench.text import cut, fit
-from antiphon_server.bench.timing import Answer, ask
+from antiphon_server.bench.sweep.plan import Plan
+from antiphon_server.bench.sweep.record import Cache, Place, Sweep, Turn
+from antiphon_server.bench.sweep.texts import SYSTEM, Texts
+from antiphon_server.bench.timing import Timed, ask
 
-SYSTEM = "You read logs and answer in a few words."
-ANSWER_TOKENS = 32
-TIMEOUT_S = 900.0
-_FIRST, _SECOND, _WARM_UP = 1, 2, 3
+WARM_UP = 0
+"""Repeats count from 1: turns of this one are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """``lengths``: tokens of the second turn's prompt. ``new``: of its last message. ``answer``: of the
-    first turn's answer."""
+class Watcher:
+    """What is going on. This one is silent."""
 
-    lengths: tuple[int, ...]
-    repeat: int = 3
-    new: int = 300
-    answer: int = 200
+    def note(self, text: str) -> None:
+        """Something that is worth a line."""
+
+    def begin(self, turns: int) -> None:
+        """So many turns are coming."""
+
+    def turn(self, turn: Turn) -> None:
+        """One is over."""
 
 
 def measure(
-    site: Site, plan: Plan, note: Callable[[str], None] = lambda text: None, *, load: float = 0.0
+    site: Site,
+    arms: Sequence[Arm],
+    plan: Plan,
+    watcher: Watcher,
+    *,
+    name: str,
+    load: float = 0.0,
+    notes: Sequence[str] = (),
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Sweep:
-    """Measure all of ``plan``, one conversation after the other.
+    """Measure all of ``plan`` in all ``arms``.
 
     Raises:
-        openai.APIError, httpx.HTTPError: a turn failed.
+        ValueError: the model's context is too short for it.
+        openai.APIError, httpx.HTTPError, TimeoutError: a turn failed.
     """
-    bench = _Bench(site, plan)
-    with contextlib.closing(bench):
-        states = bench.states()
-        note("warming up: first forward passes, connections between the engines")
-        bench.warm_up()
-        words = " and ".join(state.value for state in states)
-        known = conditions(site, load=load, prefill_cache=words)
-        samples: list[Sample] = []
+    with contextlib.ExitStack() as stack:
+        texts = stack.enter_context(contextlib.closing(Texts(site)))
+        plan.check(texts.context())
+        clients = {arm.name: stack.enter_context(arm.client()) for arm in arms}
+        pool = stack.enter_context(ThreadPoolExecutor(plan.clients))
+        states, forgets = _states(site)
+        if states == (Cache.WARM,):
+            notes = (
+                *notes,
+                "prefill's cache could not be emptied: start prefill with VLLM_SERVER_DEV_MODE=1",
+            )
+        bench = _Bench(site, plan, texts, clients, pool, forgets, watcher)
+        known = conditions(site, load=load, prefill_cache=" and ".join(states))
+        turns: list[Turn] = []
+        watcher.begin(len(states) * len(arms) * plan.turns_of_an_arm)
+        for state in states:
+            bench.warm_up(arms, state)
+            for repeat, length, group, order in _runs(plan, arms):
+                for arm in order:
+                    turns += bench.run(arm, state, length, repeat, group)
+                    sleep(plan.settle)
+    return Sweep(name, plan, tuple(arm.name for arm in arms), known, tuple(turns), tuple(notes))
+
+
+def _states(site: Site) -> tuple[tuple[Cache, ...], bool]:
+    """What this site's prefill cache can be when a later turn comes, and whether we can empty it."""
+    if site.engines.prefill_caching() is False:
+        return (Cache.EMPTY,), False
+    site.engines.settle()
+    return ((Cache.EMPTY, Cache.WARM), True) if site.engines.forget_prefill() else ((Cache.WARM,), False)
+
+
+def _runs(plan: Plan, arms: Sequence[Arm]) -> Iterator[tuple[int, int, range, Sequence[Arm]]]:
+    """Repeat, length, conversations, and the arms in the order of this run: each is first as often."""
+    number = 0
+    for repeat in range(1, plan.repeat + 1):
         for length in plan.lengths:
-            first, second = bench.messages(length)
-            for number in range(1, plan.repeat + 1):
-                for cache in states:
-                    for reuse in (False, True):
-                        sample = bench.sample(length, first, second, cache, reuse)
-                        samples.append(sample)
-                        note(_told(sample, number))
-    return Sweep(rows_of(samples), plan.new, plan.answer, plan.repeat, tuple(samples), known)
+            for group in plan.groups():
+                first = (number + repeat) % len(arms)
+                yield repeat, length, group, (*arms[first:], *arms[:first])
+                number += 1
 
 
 class _Bench:
-    def __init__(self, site: Site, plan: Plan) -> None:
+    def __init__(
+        self,
+        site: Site,
+        plan: Plan,
+        texts: Texts,
+        clients: dict[str, OpenAI],
+        pool: ThreadPoolExecutor,
+        forgets: bool,
+        watcher: Watcher,
+    ) -> None:
         self._site = site
         self._plan = plan
-        self._http = httpx.Client(base_url=site.router, timeout=60.0, trust_env=False)
-        self._plain, self._wrapped = _client(site), antiphon_openai.wrap(_client(site))
-        self._forgets = False
+        self._texts = texts
+        self._clients = clients
+        self._pool = pool
+        self._forgets = forgets
+        self._watcher = watcher
 
-    def close(self) -> None:
-        for client in (self._http, self._plain, self._wrapped):
-            client.close()
+    def warm_up(self, arms: Sequence[Arm], state: Cache) -> None:
+        """First forward passes, connections between the engines, and what routers learn of this state."""
+        self._watcher.note(f"warming up, prefill's cache {state}")
+        lengths = self._plan.lengths
+        for length in dict.fromkeys((lengths[0], lengths[len(lengths) // 2])):
+            for arm in arms:
+                self.run(arm, state, length, WARM_UP, range(self._plan.clients))
 
-    def states(self) -> tuple[Cache, ...]:
-        """What this site's prefill cache can be when a second turn comes."""
+    def run(self, arm: Arm, state: Cache, length: int, repeat: int, group: range) -> list[Turn]:
+        """Conversations that are open together, turn by turn, to their end."""
+        turns: list[Turn] = []
         engines = self._site.engines
-        if engines.prefill_caching() is False:
-            return (Cache.EMPTY,)
+        with contextlib.ExitStack() as ends:
+            talks = [
+                _Talk(self._clients[arm.name], self._site.model, number, self._texts.prefix(number, length))
+                for number in group
+            ]
+            if arm.stamps:
+                for talk in talks:
+                    ends.callback(talk.open())
+            for turn in range(1, self._plan.turns + 1):
+                # Where one client asks, each turn's counters are its own.
+                for some in [[talk] for talk in talks] if self._plan.clients == 1 else [talks]:
+                    if state is Cache.EMPTY and self._forgets:
+                        engines.forget_prefill()
+                    for talk, timed, prefill, decode in self._round(some, turn):
+                        place = Place(state, length, repeat, talk.number, turn)
+                        turns.append(Turn(arm.name, place, timed, prefill, decode))
+                        if repeat != WARM_UP:
+                            self._watcher.turn(turns[-1])
         engines.settle()
-        self._forgets = engines.forget_prefill()
-        return (Cache.EMPTY, Cache.WARM) if self._forgets else (Cache.WARM,)
+        return turns
 
-    def warm_up(self) -> None:
-        self._two_turns(cut(_WARM_UP, 600), cut(_WARM_UP, 200), Cache.WARM, reuse=True, salt=_salt())
-        self._site.engines.settle()
+    def _round(self, talks: Sequence[_Talk], turn: int) -> Iterator[tuple[_Talk, Timed, Counters, Counters]]:
+        """One turn of each conversation."""
+        new, answer, engines = self._plan.new, self._plan.answer, self._site.engines
+        messages = [self._texts.message(talk.number, turn, new) for talk in talks]
+        prefill, decode = engines.prefill_counters(), engines.decode_counters()
+        asked = [
+            self._pool.submit(talk.ask, message, answer)
+            for talk, message in zip(talks, messages, strict=True)
+        ]
+        timed = [future.result() for future in asked]
+        prefill, decode = engines.prefill_counters() - prefill, engines.decode_counters() - decode
+        for talk, one in zip(talks, timed, strict=True):
+            yield talk, one, prefill / len(talks), decode / len(talks)
 
-    def messages(self, length: int) -> tuple[str, str]:
-        """First and second message, such that the second turn's prompt has ``length`` tokens."""
-        fixed = self._frame() + self._plan.new + self._plan.answer
-        rest = length - fixed
-        if rest < 1:
-            shortest = fixed + 1
-            raise ValueError(f"{length} tokens are too few for a second turn: take {shortest} or more")
-        return fit(_FIRST, rest, self._count), fit(_SECOND, self._plan.new, self._count)
 
-    def sample(self, length: int, first: str, second: str, cache: Cache, reuse: bool) -> Sample:
-        """One conversation of two turns, of which the second is measured."""
-        sample = self._two_turns(first, second, cache, reuse=reuse, salt=_salt(), length=length)
-        self._site.engines.settle()
-        return sample
+class _Talk:
+    """One conversation. Its turns may run on any thread, one after the other."""
 
-    def _two_turns(
-        self, first: str, second: str, cache: Cache, *, reuse: bool, salt: str, length: int = 0
-    ) -> Sample:
-        engines = self._site.engines
-        client = self._wrapped if reuse else self._plain
-        messages = _opening(first)
-        with antiphon.conversation() if reuse else contextlib.nullcontext():
-            said = ask(client, self._body(messages, self._plan.answer), salt=salt).answer
-            if cache is Cache.EMPTY and self._forgets:
-                engines.forget_prefill()
-            messages += [_said(said), {"role": "user", "content": second}]
-            prefill, decode = engines.prefill_counters(), engines.decode_counters()
-            timed = ask(client, self._body(messages, ANSWER_TOKENS), salt=salt)
-            prefill, decode = engines.prefill_counters() - prefill, engines.decode_counters() - decode
-        return Sample(length, cache, reuse, timed, prefill, decode)
+    def __init__(self, client: OpenAI, model: str, number: int, prefix: str) -> None:
+        self.number = number
+        self._client = client
+        self._model = model
+        self._prefix = prefix
+        self._salt = uuid.uuid4().hex
+        self._messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+        self._context = contextvars.copy_context()
 
-    def _body(self, messages: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    def open(self) -> Callable[[], object]:
+        """Stamp its calls from now on; what is returned ends that."""
+        conversation = antiphon.conversation()
+        self._context.run(conversation.__enter__)
+        return lambda: self._context.run(conversation.__exit__, None, None, None)
+
+    def ask(self, message: str, answer: int) -> Timed:
+        """One turn; the answer becomes part of the history."""
+        text = f"{self._prefix}\n{message}" if len(self._messages) == 1 else message
+        self._messages.append({"role": "user", "content": text})
+        timed = self._context.run(ask, self._client, self._body(answer), salt=self._salt)
+        self._messages.append({"role": "assistant", "content": timed.answer.text})
+        # Log-probabilities would be most of the record.
+        return dataclasses.replace(timed, answer=dataclasses.replace(timed.answer, logprobs=()))
+
+    def _body(self, answer: int) -> dict[str, Any]:
         return {
-            "model": self._site.model,
-            "messages": list(messages),
+            "model": self._model,
+            "messages": self._messages,
             "temperature": 0,
             "seed": 7,
-            "max_tokens": limit,
+            "max_tokens": answer,
+            # An answer of the wanted length that holds no end within it: those do not come back as text.
+            "extra_body": {"min_tokens": answer},
         }
-
-    def _count(self, text: str) -> int:
-        return self._tokens(prompt=text, add_special_tokens=False)
-
-    def _frame(self) -> int:
-        """Tokens of the second turn's prompt without the two messages and the answer."""
-        history = [*_opening(""), {"role": "assistant", "content": ""}, {"role": "user", "content": ""}]
-        return self._tokens(messages=history)
-
-    def _tokens(self, **asked: Any) -> int:
-        reply = self._http.post("/tokenize", json={"model": self._site.model, **asked})
-        return int(reply.raise_for_status().json()["count"])
-
-
-def _client(site: Site) -> OpenAI:
-    return OpenAI(base_url=site.api, api_key="none", timeout=TIMEOUT_S, max_retries=0)
-
-
-def _opening(text: str) -> list[dict[str, Any]]:
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
-
-
-def _said(answer: Answer) -> dict[str, Any]:
-    return {"role": "assistant", "content": answer.text}
-
-
-def _told(sample: Sample, number: int) -> str:
-    timed = sample.timed
-    return (
-        f"{sample.target:>6} tokens, cache {sample.cache.value:<5}, {'reuse' if sample.reuse else 'cold':<5} "
-        f"#{number}  TTFT {timed.ttft:6.2f} s  {timed.outcome.path} ({timed.outcome.reason}), "
-        f"{timed.outcome.matched} matched"
-    )
-
-
-def _salt() -> str:
-    return uuid.uuid4().hex

@@ -1,134 +1,219 @@
-"""What a sweep measured, and what follows from it. Pure."""
+"""What a sweep measured: turns, and what follows from them. Pure."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from antiphon_server.bench import arms
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
+from antiphon_server.bench.sweep.plan import Plan
+from antiphon_server.bench.sweep.statistics import Ratio, Spread, percentile, ratio, spread
 from antiphon_server.bench.timing import Timed
 
 
 class Cache(StrEnum):
-    """State of prefill's own prefix cache when the second turn comes."""
+    """What prefill's own prefix cache has of a turn's prompt. ``first``: a conversation's first turn, of
+    which nobody has anything."""
 
     EMPTY = "empty"
     WARM = "warm"
+    FIRST = "first"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A second turn, measured once. ``prefill``: what its counters say of it; ``decode`` likewise."""
+class Place:
+    """Where in the sweep a turn stands, but for its arm. ``turn``: from 1."""
 
-    target: int
-    cache: Cache
-    reuse: bool
+    phase: Cache
+    length: int
+    repeat: int
+    conversation: int
+    turn: int
+
+    @property
+    def cache(self) -> Cache:
+        return Cache.FIRST if self.turn == 1 else self.phase
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn. ``prefill``, ``decode``: what those engines' counters say of it; where several turns ran at
+    once, each has its equal share of theirs."""
+
+    arm: str
+    place: Place
     timed: Timed
     prefill: Counters
     decode: Counters
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """Medians over the repeats of one way to serve the turn. Seconds, tokens, bytes.
+class Parts:
+    """TTFT, in seconds, by what it was spent on: medians of the turns. ``prefill``, ``decode``: computing on
+    these engines until the first token; ``to_prefill``, ``to_decode``: KV between them; ``rest``: what is
+    left of the median TTFT: HTTP, router, tokenizers, waiting. ``leg``: all of the prefill engine's part."""
 
-    ``leg``: prefill's part. ``received``, ``receiving``: KV from decode to prefill and the time it took.
-    """
-
-    ttft: float
+    prefill: float
+    to_prefill: float
+    decode: float
+    to_decode: float
+    rest: float
     leg: float
-    computed: float
-    received: float
-    receiving: float
-    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One prompt length. ``same``: all answers of all repeats, cold and with reuse, are equal."""
+class Cell:
+    """Turns of one arm at one length and state of prefill's cache. ``gaps``: inter-token latency, seconds,
+    and its 99th percentile. Medians: ``prompt``, ``computed`` (by prefill), ``matched``: tokens;
+    ``received``: bytes of KV from decode to prefill. ``paths``: turns by path and reason."""
 
     cache: Cache
-    tokens: int
-    cold: Side
-    reuse: Side
-    reused: bool
-    same: bool
+    length: int
+    arm: str
+    ttft: Spread
+    ttft_p99: float
+    gaps: Spread | None
+    gaps_p99: float | None
+    parts: Parts
+    prompt: float
+    computed: float
+    appended: float
+    matched: float
+    received: float
+    paths: dict[str, int]
 
-    @property
-    def ratio(self) -> float:
-        """TTFT cold over TTFT with reuse."""
-        return self.cold.ttft / self.reuse.ttft
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A turn that was answered otherwise than in the first arm. ``at``: first token that differs; None: the
+    prompts differ already."""
+
+    arm: str
+    place: Place
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """TTFT of one arm over that of another, turn by turn."""
+
+    cache: Cache
+    length: int
+    upper: str
+    lower: str
+    ratio: Ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """All of a bench. ``new``: tokens of the second message. ``answer``: tokens of the first answer."""
+    """All of a sweep. ``notes``: what a reader must know besides."""
 
-    rows: tuple[Row, ...]
-    new: int
-    answer: int
-    repeat: int
-    samples: tuple[Sample, ...]
+    name: str
+    plan: Plan
+    arms: tuple[str, ...]
     conditions: Conditions
+    turns: tuple[Turn, ...]
+    notes: tuple[str, ...] = ()
 
     @property
-    def identical(self) -> bool:
-        return bool(self.rows) and all(row.same for row in self.rows)
+    def caches(self) -> tuple[Cache, ...]:
+        """Those of later turns, in order."""
+        found = {turn.place.phase for turn in self.turns}
+        return tuple(cache for cache in Cache if cache in found)
 
     @property
-    def reused(self) -> bool:
-        return any(row.reused for row in self.rows)
+    def gaining(self) -> str | None:
+        """The arm whose gain over ``off`` is told."""
+        return next((a for a in (arms.REUSE, arms.CONFIGURED, arms.AUTO) if a in self.arms), None)
 
     @property
-    def longest(self) -> Row:
-        """The longest prompt, prefill's cache empty where that was measured."""
-        empty = [row for row in self.rows if row.cache is Cache.EMPTY]
-        return max(empty or self.rows, key=lambda row: row.tokens)
+    def choosing(self) -> str | None:
+        """The arm that must never lose against ``off``."""
+        return next((arm for arm in (arms.AUTO, arms.CONFIGURED) if arm in self.arms), None)
 
 
-def exit_code(sweep: Sweep, at_least: float | None) -> int:
-    """1 when an answer differs, nothing was reused, or the gain is below ``at_least``."""
-    enough = at_least is None or sweep.longest.ratio >= at_least
-    return 0 if sweep.identical and sweep.reused and enough else 1
+def cells(sweep: Sweep) -> Iterator[Cell]:
+    """By state of prefill's cache, length and arm."""
+    for cache in (*sweep.caches, Cache.FIRST):
+        for length in sweep.plan.lengths:
+            for arm in sweep.arms:
+                own = [
+                    turn
+                    for turn in sweep.turns
+                    if (turn.place.cache, turn.place.length, turn.arm) == (cache, length, arm)
+                ]
+                if own:
+                    yield _cell(cache, length, arm, own)
 
 
-def rows_of(samples: Sequence[Sample]) -> tuple[Row, ...]:
-    """One row for each cache state and length, in the order measured."""
-    keys = dict.fromkeys((sample.cache, sample.target) for sample in samples)
-    ordered = sorted(keys, key=lambda key: (key[0] is not Cache.EMPTY, key[1]))
-    return tuple(_row(cache, target, samples) for cache, target in ordered)
+def differences(sweep: Sweep) -> list[Difference]:
+    """Turns of the same place are to be answered alike in all arms, repeats and states of the cache."""
+    first: dict[tuple[int, int, int], Timed] = {}
+    found: list[Difference] = []
+    for turn in sorted(sweep.turns, key=lambda turn: turn.arm != sweep.arms[0]):
+        place = turn.place
+        wanted = first.setdefault((place.length, place.conversation, place.turn), turn.timed)
+        if turn.timed.prompt != wanted.prompt:
+            found.append(Difference(turn.arm, place, None))
+        elif not turn.timed.answer.equals(wanted.answer):
+            ids, others = turn.timed.answer.ids, wanted.answer.ids
+            at = next((i for i, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None)
+            found.append(Difference(turn.arm, place, min(len(ids), len(others)) if at is None else at))
+    return found
 
 
-def _row(cache: Cache, target: int, samples: Sequence[Sample]) -> Row:
-    # Answers are compared over both cache states: all four ways must say the same.
-    of_length = [sample for sample in samples if sample.target == target]
-    own = [sample for sample in of_length if sample.cache is cache]
-    cold, reuse = ([sample for sample in own if sample.reuse is reuse] for reuse in (False, True))
-    first = of_length[0].timed
-    return Row(
+def against(sweep: Sweep, upper: str, lower: str) -> list[Against]:
+    """``upper`` over ``lower``, by state of prefill's cache and length."""
+    found: list[Against] = []
+    ttft = {(turn.arm, turn.place): turn.timed.ttft for turn in sweep.turns}
+    for cache in (*sweep.caches, Cache.FIRST):
+        for length in sweep.plan.lengths:
+            pairs = [
+                (seconds, ttft[lower, place])
+                for (arm, place), seconds in ttft.items()
+                if arm == upper and (place.cache, place.length) == (cache, length) and (lower, place) in ttft
+            ]
+            if pairs:
+                found.append(Against(cache, length, upper, lower, ratio(pairs)))
+    return found
+
+
+def _cell(cache: Cache, length: int, arm: str, turns: Sequence[Turn]) -> Cell:
+    ttft = [turn.timed.ttft for turn in turns]
+    gaps = [wait for turn in turns for wait in turn.timed.waits]
+    middle = spread(ttft)
+    return Cell(
         cache=cache,
-        tokens=round(statistics.median(sample.timed.prompt_tokens for sample in own)),
-        cold=_side(cold),
-        reuse=_side(reuse),
-        reused=all(s.timed.outcome.path == "reuse" and s.timed.outcome.matched > 0 for s in reuse),
-        same=all(s.timed.prompt == first.prompt and s.timed.answer.equals(first.answer) for s in of_length),
+        length=length,
+        arm=arm,
+        ttft=middle,
+        ttft_p99=percentile(ttft, 0.99),
+        gaps=spread(gaps) if gaps else None,
+        gaps_p99=percentile(gaps, 0.99) if gaps else None,
+        parts=_parts(middle.median, turns),
+        prompt=_median(turn.timed.prompt_tokens for turn in turns),
+        computed=_median(turn.prefill.computed for turn in turns),
+        appended=_median(turn.decode.computed for turn in turns),
+        matched=_median(turn.timed.outcome.matched for turn in turns),
+        received=_median(turn.prefill.received for turn in turns),
+        paths=dict(Counter(f"{t.timed.outcome.path} ({t.timed.outcome.reason})" for t in turns)),
     )
 
 
-def _side(samples: Sequence[Sample]) -> Side:
-    outcomes = dict.fromkeys(f"{s.timed.outcome.path} ({s.timed.outcome.reason})" for s in samples)
-    return Side(
-        ttft=_median(s.timed.ttft for s in samples),
-        leg=_median(s.prefill.busy for s in samples),
-        computed=_median(s.prefill.computed for s in samples),
-        received=_median(s.prefill.received for s in samples),
-        receiving=_median(s.prefill.receiving for s in samples),
-        outcome=", ".join(outcomes),
+def _parts(ttft: float, turns: Sequence[Turn]) -> Parts:
+    known = (
+        _median(turn.prefill.computing for turn in turns),
+        _median(turn.prefill.receiving for turn in turns),
+        _median(turn.decode.computing for turn in turns),
+        _median(turn.decode.receiving for turn in turns),
     )
+    leg = _median(turn.prefill.busy for turn in turns)
+    return Parts(*known, rest=max(0.0, ttft - sum(known)), leg=leg)
 
 
-def _median(values: Iterable[float]) -> float:
-    return statistics.median(list(values))
+def _median(values: Iterator[float] | Iterator[int]) -> float:
+    return spread(values).median

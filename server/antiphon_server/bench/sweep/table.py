@@ -1,85 +1,124 @@
-"""The bench's tables, in print."""
+"""A sweep's figures as tables: on the terminal, and in Markdown for documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from antiphon_server.bench.sweep.record import Cache, Row, Sweep
+from antiphon_server.bench import arms
+from antiphon_server.bench.sweep.record import Against, Cache, Cell, Sweep, against, cells
+from antiphon_server.bench.sweep.verdict import Verdict
 
-COLUMNS = (
-    "prompt",
-    "TTFT cold",
-    "TTFT reuse",
-    "cold / reuse",
-    "P computes cold",
-    "reuse",
-    "P leg cold",
-    "reuse",
-    "D→P KV",
-    "in",
-    "answers",
-)
 TITLES = {
-    Cache.EMPTY: "Prefill's own cache empty (evicted, restarted, or another node than last time)",
-    Cache.WARM: "Prefill's own cache warm (it still holds the last prompt; decode alone has the answer)",
+    Cache.EMPTY: "Prefill's own prefix cache empty: evicted, restarted, or another node than last time",
+    Cache.WARM: "Prefill's own prefix cache warm: it still holds what it computed of the last prompt",
+    Cache.FIRST: "First turns: nobody has anything of the prompt",
 }
+COLUMNS = (
+    "prefix",
+    "arm",
+    "TTFT ms",
+    "quartiles",
+    "off/arm",
+    "P ms",
+    "D ms",
+    "P tokens",
+    "D→P MB",
+    "D→P ms",
+    "P→D ms",
+    "gap ms",
+    "paths",
+)
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def rows(sweep: Sweep, cache: Cache) -> Iterator[tuple[str, ...]]:
     """In the order of :data:`COLUMNS`."""
-    cold, reuse = row.cold, row.reuse
-    return (
-        f"{row.tokens}",
-        _seconds(cold.ttft),
-        _seconds(reuse.ttft),
-        f"{row.ratio:.2f}",
-        f"{cold.computed:.0f}",
-        f"{reuse.computed:.0f}",
-        _seconds(cold.leg),
-        _seconds(reuse.leg),
-        f"{reuse.received / 1e6:.1f} MB",
-        f"{reuse.receiving * 1000:.0f} ms",
-        "identical" if row.same else "DIFFER",
-    )
+    gains: dict[tuple[str, int], Against] = {}
+    if arms.OFF in sweep.arms:
+        for arm in sweep.arms:
+            found = against(sweep, arms.OFF, arm) if arm != arms.OFF else []
+            gains |= {(arm, one.length): one for one in found if one.cache is cache}
+    for cell in cells(sweep):
+        if cell.cache is cache:
+            yield _row(cell, gains.get((cell.arm, cell.length)))
 
 
 def tables(sweep: Sweep) -> RenderableType:
-    """One table for each state of prefill's cache that was measured."""
+    """One table for each state of prefill's cache."""
     parts: list[RenderableType] = []
-    for cache, title in TITLES.items():
-        rows = [row for row in sweep.rows if row.cache is cache]
-        if not rows:
-            continue
+    for cache in (*sweep.caches, Cache.FIRST):
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for column in COLUMNS:
-            table.add_column(column, justify="right", no_wrap=True)
-        for row in rows:
-            table.add_row(*cells(row), style=None if row.same else "red")
-        parts += [Text(title, style="bold"), table, Text()]
+            left = column in ("arm", "paths")
+            table.add_column(column, justify="left" if left else "right", no_wrap=column != "paths")
+        last = None
+        for row in rows(sweep, cache):
+            if last not in (None, row[0]):
+                table.add_section()
+                table.add_row()
+            table.add_row(row[0] if row[0] != last else "", *row[1:])
+            last = row[0]
+        if last is not None:
+            parts += [Text(TITLES[cache], style="bold"), table, Text()]
     return Group(*parts)
 
 
-def summary(sweep: Sweep, at_least: float | None) -> Iterator[str]:
-    """What the figures come to; the last line is the one to quote."""
+def legend(sweep: Sweep) -> Iterator[str]:
+    """How the tables are to be read."""
+    plan = sweep.plan
     yield (
-        f"Second turns: {sweep.new} new tokens after an answer of {sweep.answer}; median of {sweep.repeat}; "
-        "P computes and P leg by prefill's own counters."
+        f"{plan.conversations} conversation{'s' if plan.conversations > 1 else ''} of {plan.turns} turns, "
+        f"{plan.repeat} times, {plan.clients} client{'s' if plan.clients > 1 else ''}, {plan.active} open at "
+        f"once; {plan.new} new tokens a turn behind the prefix, {plan.answer} tokens an answer; "
+        "arms interleaved, warm-up dropped."
     )
-    yield from sweep.conditions.lines()
-    for row in sweep.rows:
-        if not row.reused:
-            yield f"{row.tokens} tokens, cache {row.cache.value}: not all was reused: {row.reuse.outcome}"
-    if not sweep.identical:
-        yield "answers differ between cold and reuse: this is a defect, whatever the times say"
-    longest = sweep.longest
-    if at_least is not None and longest.ratio < at_least:
-        yield f"below the {at_least:g} that was asked for"
-    yield f"cold / reuse at {longest.tokens} tokens: {longest.ratio:.2f}"
+    yield (
+        "TTFT at the client: median and quartiles. off/arm: median of turn-by-turn ratios. P, D: prefill and "
+        "decode engine computing until the first token, D→P, P→D: moving KV, P tokens: computed there, all by "
+        "their own counters, medians. gap: between tokens. paths: turns by what the router did and why."
+    )
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.2f} s"
+def markdown(sweep: Sweep, verdict: Verdict) -> str:
+    """The tables, conditions and verdict, for a document."""
+    parts = [f"# Sweep: {sweep.name}", ""]
+    parts += [f"- {line}" for line in (*sweep.conditions.lines(), *legend(sweep))]
+    for cache in (*sweep.caches, Cache.FIRST):
+        found = list(rows(sweep, cache))
+        if found:
+            parts += ["", f"## {TITLES[cache]}", "", *_markdown(COLUMNS, found)]
+    parts += ["", "## Verdict", "", *(f"- {line}" for line in verdict.lines()), ""]
+    return "\n".join(parts)
+
+
+def _markdown(columns: Sequence[str], found: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"| {' | '.join('---' for _ in columns)} |"
+    for row in found:
+        yield f"| {' | '.join(row)} |"
+
+
+def _row(cell: Cell, gain: Against | None) -> tuple[str, ...]:
+    parts = cell.parts
+    return (
+        f"{cell.length}",
+        cell.arm,
+        _ms(cell.ttft.median),
+        f"{_ms(cell.ttft.low)}-{_ms(cell.ttft.high)}",
+        f"{gain.ratio.value:.2f}" if gain is not None else "",
+        _ms(parts.prefill),
+        _ms(parts.decode),
+        f"{cell.computed:.0f}",
+        f"{cell.received / 1e6:.1f}",
+        _ms(parts.to_prefill),
+        _ms(parts.to_decode),
+        _ms(cell.gaps.median) if cell.gaps is not None else "",
+        ", ".join(f"{count} {path}" for path, count in cell.paths.items()),
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.01 or not seconds else f"{seconds * 1e3:.1f}"
