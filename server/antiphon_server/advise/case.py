@@ -1,0 +1,87 @@
+"""What a verdict is found from, and where its limits are. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from antiphon_server.advise.funnel import Funnel
+from antiphon_server.advise.interconnect import Interconnect
+from antiphon_server.advise.latency import Latency
+from antiphon_server.advise.repetition import Repetition
+from antiphon_server.advise.retention import Retention
+
+LEAST_GAIN, CLEAR_GAIN = 0.10, 0.25
+"""Of the mean expected TTFT: below the first it does not pay, from the second on it clearly does."""
+LEAST_SAVED, CLEAR_SAVED = 0.02, 0.1
+"""Seconds a turn, likewise."""
+FEW_RETURNS, MANY_RETURNS, MANY_CONVERSATIONS = 3, 100, 10
+"""Turns that return: with fewer than the first nothing can be said; with fewer than the others, no more than
+"with care"."""
+LONG_ENOUGH = 0.5
+"""Of the tokens that repeat, those that must be in prefixes worth fetching."""
+KNOWN = 0.5
+"""Of the tokens that repeat, those whose gap must be known."""
+GONE, REWRITTEN = 0.2, 0.1
+"""Of the tokens that repeat, those gone; and of what decode held, what is lost to changes of the history:
+from these on with care."""
+LOCAL = 0.9
+"""Of what prefill's own cache could have, what it must have to be taken for warm."""
+ANONYMOUS = 0.5
+"""Of all turns, those without an id of a conversation, from which on there is nothing to be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is judged. ``cold``, ``warm``: expected TTFT by the state of prefill's cache; ``hoped``: with a
+    cold one, if every turn came back in time. ``cached``: share of what prefill's cache could have that it
+    had, None: not logged. ``anonymous``: share of turns without an id. ``keep``: seconds. ``room``:
+    conversations, as long as they get, that a prefill engine's cache holds."""
+
+    repetition: Repetition
+    interconnect: Interconnect
+    retention: Retention
+    cold: Latency
+    warm: Latency
+    hoped: Latency
+    funnel: Funnel
+    hoped_funnel: Funnel
+    keep: float
+    cached: float | None = None
+    anonymous: float = 0.0
+    reuses: bool = True
+    estimated: bool = False
+    room: float | None = None
+
+    @property
+    def gain(self) -> float:
+        """Of the mean TTFT: between a warm and a cold cache as logged, else with a cold one."""
+        return self._between(self.cold.gain, self.warm.gain)
+
+    @property
+    def saved(self) -> float:
+        """Seconds a turn, likewise."""
+        return self._between(self.cold.saved, self.warm.saved)
+
+    @property
+    def pays(self) -> bool:
+        """Enough is saved."""
+        return self.gain >= LEAST_GAIN and self.saved >= LEAST_SAVED
+
+    @property
+    def could_pay(self) -> bool:
+        """Enough would be saved if every turn came back in time."""
+        return self.hoped.gain >= LEAST_GAIN and self.hoped.saved >= LEAST_SAVED
+
+    @property
+    def too_short(self) -> bool:
+        """Appends save a hop even there, but what repeats is computed as fast as it is found. A slow
+        interconnect is another matter: appends move nothing."""
+        return not self.interconnect.slow and self.interconnect.above < LONG_ENOUGH
+
+    @property
+    def clear(self) -> bool:
+        """Much is saved."""
+        return self.gain >= CLEAR_GAIN and self.saved >= CLEAR_SAVED
+
+    def _between(self, cold: float, warm: float) -> float:
+        return cold if self.cached is None else cold + self.cached * (warm - cold)

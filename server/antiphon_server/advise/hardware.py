@@ -1,0 +1,207 @@
+"""What computing and moving KV costs on a user's engines. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from antiphon_server.advise.instances import (
+    DENSE_SHARE,
+    FIXED_S,
+    INSTANCES,
+    LINE_SHARE,
+    MEASURED,
+    MEMORY_SHARE,
+    MIXTURE_SHARE,
+    PULL_S,
+    Instance,
+    Points,
+)
+from antiphon_server.advise.models import MODELS, Model, find
+
+LONGEST = 2_000_000
+"""Tokens: no prompt is longer."""
+
+
+class UnknownHardwareError(ValueError):
+    """A model or instance that is not known, or too little said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Seconds. ``fixed``: a prefill leg beyond its tokens; ``token``: each token computed; ``attention``:
+    each of them for each token before it. ``pull_fixed``, ``pull_token``: KV fetched from another engine.
+    ``kv_bytes``: of one token. ``capacity``: tokens of KV of a decode engine, None if unknown. ``reuses``:
+    engines can reuse this model's KV. ``sources``: where each figure is from, for people."""
+
+    name: str
+    kv_bytes: int
+    fixed: float
+    token: float
+    attention: float
+    pull_fixed: float
+    pull_token: float
+    capacity: int | None = None
+    reuses: bool = True
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def computing(self, new: int, context: int) -> float:
+        """The last ``new`` tokens of a prompt of ``context``, without what is fixed."""
+        return self.token * new + self.attention * new * (context - new / 2)
+
+    def prefill(self, new: int, context: int) -> float:
+        """A whole leg."""
+        return self.fixed + self.computing(new, context)
+
+    def pulling(self, tokens: int) -> float:
+        """KV of so many tokens; nothing costs nothing."""
+        return self.pull_fixed + self.pull_token * tokens if tokens > 0 else 0.0
+
+    @property
+    def gigabytes(self) -> float:
+        """GB/s at which KV moves."""
+        return self.kv_bytes / self.pull_token / 1e9 if self.pull_token else float("inf")
+
+    def break_even(self) -> int | None:
+        """Shortest prefix, in tokens, that is fetched no later than it would be computed; None: none is."""
+        if self.computing(LONGEST, LONGEST) < self.pulling(LONGEST):
+            return None
+        short, long = 0, LONGEST
+        while long - short > 1:
+            middle = (short + long) // 2
+            if self.computing(middle, middle) >= self.pulling(middle):
+                long = middle
+            else:
+                short = middle
+        return long
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a user said of the engines; None: nothing. ``bandwidth``: usable GB/s from decode to prefill.
+    ``prefill_rate``: tokens/s of short prompts."""
+
+    model: str | None = None
+    instance: str | None = None
+    kv_bytes: int | None = None
+    bandwidth: float | None = None
+    prefill_rate: float | None = None
+    capacity: int | None = None
+
+
+DEFAULT_MODEL, DEFAULT_INSTANCE = "qwen3-32b", "p5en"
+
+
+def hardware(given: Given) -> Hardware:
+    """Put together what was said and what is known.
+
+    Raises:
+        UnknownHardwareError: a name is not known, and the figures that would do instead were not given.
+    """
+    unnamed = given.model is None and given.kv_bytes is not None
+    model = None if unnamed else _model(given)
+    name = (given.instance or DEFAULT_INSTANCE).lower()
+    instance = INSTANCES.get(name)
+    if instance is None:
+        raise UnknownHardwareError(
+            f"--instance {given.instance!r} is not known: take one of {', '.join(INSTANCES)}, or leave it "
+            "out and give --bandwidth and --prefill-rate"
+        )
+    if model is None and given.prefill_rate is None:
+        raise UnknownHardwareError(
+            "--kv-bytes-per-token without --model: give --prefill-rate as well, the tokens/s that one "
+            "prefill engine computes"
+        )
+    return _assembled(given, model, instance)
+
+
+def _model(given: Given) -> Model:
+    asked = given.model or DEFAULT_MODEL
+    model = find(asked)
+    if model is None:
+        raise UnknownHardwareError(
+            f"--model {asked!r} is not known: take one of {', '.join(MODELS)}, or give --kv-bytes-per-token "
+            "(layers x 2 x KV heads x head dimension x bytes a number) and --prefill-rate"
+        )
+    return model
+
+
+def _assembled(given: Given, model: Model | None, instance: Instance) -> Hardware:
+    sources: list[tuple[str, str]] = []
+    assumed = given.model is None and model is not None
+    known = MEASURED.get((model.name, instance.name)) if model is not None else None
+
+    kv_bytes = given.kv_bytes or (model.kv_bytes if model is not None else 0)
+    sources.append(
+        ("KV of a token", f"{kv_bytes:,} bytes, {'as given' if given.kv_bytes else 'from the model'}")
+    )
+    ratio = model.attention / (2 * model.active) if model is not None else 0.0
+    fixed, token, said = _prefill(given, model, instance, known, ratio)
+    sources.append(("computing", said))
+    pull_fixed, pull_token, said = _pull(given, model, instance, known, kv_bytes)
+    sources.append(("moving", said))
+    capacity = given.capacity
+    if capacity is None and model is not None and instance.memory is not None:
+        room = instance.memory * MEMORY_SHARE - model.weights
+        copies = instance.gpus if model.replicated else 1
+        capacity = max(0, int(room / (kv_bytes * copies))) or None
+        if capacity:
+            sources.append(
+                ("KV of a decode engine", f"{capacity:,} tokens: {MEMORY_SHARE:.0%} of memory less weights")
+            )
+    elif capacity:
+        sources.append(("KV of a decode engine", f"{capacity:,} tokens, as given"))
+    name = f"{model.name if model is not None else 'your model'} on {instance.name}"
+    if assumed or given.instance is None:
+        sources.insert(0, ("assumed", f"{name}, as --model and --instance did not say; pass them"))
+    return Hardware(
+        name,
+        kv_bytes,
+        fixed,
+        token,
+        token * ratio,
+        pull_fixed,
+        pull_token,
+        capacity,
+        reuses=not (model is not None and model.window),
+        sources=tuple(sources),
+    )
+
+
+def _prefill(
+    given: Given, model: Model | None, instance: Instance, known: Points | None, ratio: float
+) -> tuple[float, float, str]:
+    if given.prefill_rate:
+        return FIXED_S, 1 / given.prefill_rate, f"{given.prefill_rate:,.0f} tokens/s, as given"
+    assert model is not None
+    if known is not None:
+        (short, low), (long, high) = known.prefill
+        token = (high - low) / (_weighed(long, ratio) - _weighed(short, ratio))
+        fixed = low - token * _weighed(short, ratio)
+        return fixed, token, f"{1 / token:,.0f} tokens/s and {fixed * 1e3:.0f} ms a leg: {known.source}"
+    share = MIXTURE_SHARE if model.mixture else DENSE_SHARE
+    rate = instance.teraflops * 1e12 * share / (2 * model.active)
+    return FIXED_S, 1 / rate, f"{rate:,.0f} tokens/s: estimated, {share:.0%} of peak compute"
+
+
+def _weighed(tokens: int, ratio: float) -> float:
+    """Tokens, and what their attention comes to in tokens."""
+    return tokens * (1 + ratio * tokens / 2)
+
+
+def _pull(
+    given: Given, model: Model | None, instance: Instance, known: Points | None, kv_bytes: int
+) -> tuple[float, float, str]:
+    if given.bandwidth:
+        return PULL_S, kv_bytes / (given.bandwidth * 1e9), f"{given.bandwidth:g} GB/s, as given"
+    if known is not None:
+        (short, low), (long, high) = known.pull
+        token = (high - low) / (long - short)
+        fixed = low - token * short
+        rate = kv_bytes / token / 1e9
+        return fixed, token, f"{rate:.0f} GB/s and {fixed * 1e3:.0f} ms a pull: {known.source}"
+    copies = instance.gpus if model is not None and model.replicated else 1
+    rate = instance.gbits / 8 * LINE_SHARE
+    said = f"{rate:.1f} GB/s: estimated, {LINE_SHARE:.0%} of {instance.gbits:,.0f} Gb/s"
+    if copies > 1:
+        said += f", {copies} copies of each token's KV"
+    return PULL_S, kv_bytes * copies / (rate * 1e9), said

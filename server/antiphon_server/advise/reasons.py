@@ -1,0 +1,241 @@
+"""What speaks for and against, in words and figures. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from antiphon_server.advise.case import (
+    ANONYMOUS,
+    FEW_RETURNS,
+    GONE,
+    KNOWN,
+    LOCAL,
+    LONG_ENOUGH,
+    MANY_CONVERSATIONS,
+    MANY_RETURNS,
+    REWRITTEN,
+    Case,
+)
+from antiphon_server.advise.repetition import Repetition
+
+
+class Cause(StrEnum):
+    """What a reason is about."""
+
+    GAIN = "gain"
+    SMALL = "small gain"
+    ONE_SHOT = "one-shot traffic"
+    NEW = "little repeats"
+    REWRITTEN = "histories are rewritten"
+    GAPS = "gaps too long"
+    EVICTED = "decode's memory too small"
+    SHORT = "prefixes too short"
+    INTERCONNECT = "interconnect too slow"
+    WARM = "prefill's cache has it already"
+    UNSUPPORTED = "model not supported"
+    ANONYMOUS = "no conversation ids"
+    TIMES = "no times"
+    FEW = "few turns"
+    ESTIMATED = "lengths estimated"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """``text``: a sentence with the figures, for people."""
+
+    cause: Cause
+    text: str
+
+
+def one_shot(case: Case) -> Reason | None:
+    """Nothing comes back, or nothing tells what does."""
+    found = case.repetition
+    if case.anonymous >= ANONYMOUS:
+        text = (
+            f"{case.anonymous:.0%} of the turns name no conversation, so nothing can be kept for them. Let "
+            "clients send ids (wrap them with the SDK), log again, and run this again."
+        )
+        return Reason(Cause.ANONYMOUS, text)
+    if found.single == found.conversations and found.conversations >= FEW_RETURNS:
+        text = (
+            f"All {found.conversations:,} conversations have one call: no turn comes back to what was kept. "
+            "If they are turns of longer conversations, the log lacks their ids."
+        )
+        return Reason(Cause.ONE_SHOT, text)
+    return None
+
+
+def window() -> Reason:
+    text = (
+        "This model has layers with a sliding window: engines decline to reuse its KV, since a part of it "
+        "cannot be cut to a common prefix. Turns are served as plain prefill/decode."
+    )
+    return Reason(Cause.UNSUPPORTED, text)
+
+
+def few(case: Case) -> Reason:
+    found = case.repetition
+    text = f"{_returning(found)}: log more."
+    return Reason(Cause.FEW, text)
+
+
+def times(case: Case) -> Reason:
+    gain = case.hoped
+    text = (
+        f"The log tells the time before the next turn for {case.retention.known:.0%} of what repeats, and "
+        f"all depends on it: kept is for {case.keep:.0f} s. If every turn came back in time, mean TTFT would "
+        f"fall by {gain.gain:.0%} ({gain.off.mean:.2f} s to {gain.on.mean:.2f} s) where prefill's cache is "
+        "cold. Log times, or pass --gap SECONDS to try one."
+    )
+    return Reason(Cause.TIMES, text)
+
+
+def losses(case: Case) -> tuple[Reason, ...]:
+    """Why it would not pay even if every turn came back in time: where the tokens go."""
+    found, part = case.repetition, case.hoped_funnel
+    reasons = []
+    if case.interconnect.above < LONG_ENOUGH or part.short > part.used:
+        reasons.append(short(case))
+    ranked = sorted(
+        (
+            (part.first, Cause.ONE_SHOT, "are in the first turn of their conversation"),
+            (part.fresh, Cause.NEW, "are new in later turns"),
+            (part.rewritten, Cause.REWRITTEN, "are new because the history was changed before them"),
+        ),
+        reverse=True,
+    )
+    for tokens, cause, words in ranked:
+        if part.share(tokens) >= 0.3:
+            reasons.append(Reason(cause, f"{part.share(tokens):.0%} of all prompt tokens {words}."))
+    gain = case.hoped
+    text = (
+        f"Even if every turn came back in time, mean TTFT would fall by {max(0.0, gain.gain):.0%} "
+        f"({gain.off.mean * 1e3:.0f} ms to {gain.on.mean * 1e3:.0f} ms), {found.share:.0%} of later prompts "
+        "repeating."
+    )
+    return (*reasons, Reason(Cause.SMALL, text))
+
+
+def short(case: Case) -> Reason:
+    link = case.interconnect
+    if link.slow:
+        never = (
+            "is never faster" if link.break_even is None else f"pays from {link.break_even:,} tokens on only"
+        )
+        needed = f"; {link.gigabytes_needed:.0f} GB/s would do" if link.gigabytes_needed else ""
+        text = (
+            f"Fetching KV {never}: the interconnect gives {link.gigabytes:.1f} GB/s, and a typical prefix of "
+            f"{link.typical:,} tokens takes {link.moving:.2f} s to fetch and {link.computing:.2f} s to "
+            f"compute{needed}. Appends move nothing."
+        )
+        return Reason(Cause.INTERCONNECT, text)
+    text = (
+        f"Fetching KV pays from {link.break_even:,} tokens on; the typical prefix has {link.typical:,}, and "
+        f"{link.above:.0%} of what repeats is in longer ones."
+    )
+    return Reason(Cause.SHORT, text)
+
+
+def unpaid(case: Case) -> tuple[Reason, ...]:
+    """Why it would pay if every turn came back in time, but does not."""
+    reasons = []
+    held = case.retention
+    if held.gone >= GONE:
+        reasons.append(gone(case))
+    if case.cached is not None and case.warm.gain < case.cold.gain:
+        reasons.append(warm_cache(case))
+    text = f"Mean TTFT would fall by {max(0.0, case.gain):.0%}, {max(0.0, case.saved) * 1e3:.0f} ms a turn."
+    return (*reasons, Reason(Cause.SMALL, text))
+
+
+def gone(case: Case) -> Reason:
+    held = case.retention
+    if held.evicted > held.idle + held.chance:
+        text = (
+            f"{held.evicted:.0%} of what repeats would be given up to make room before the next turn: "
+            "decode's memory holds fewer conversations than are active."
+        )
+        return Reason(Cause.EVICTED, text)
+    if held.chance > held.idle:
+        text = (
+            f"{held.gone:.0%} of what repeats would be gone before the next turn, most of it as the router "
+            "ends leases early: after so long hardly any conversation comes back (least_chance)."
+        )
+        return Reason(Cause.GAPS, text)
+    gaps = dict(held.gaps_by_tokens)
+    text = (
+        f"{held.gone:.0%} of what repeats would be gone before the next turn: kept is for {case.keep:.0f} s, "
+        f"half of it comes back after {gaps.get(0.5, 0):,.0f} s or more."
+    )
+    return Reason(Cause.GAPS, text)
+
+
+def warm_cache(case: Case) -> Reason:
+    text = (
+        f"Prefill's own cache had {case.cached or 0.0:.0%} of what it could have: what is left for decode to "
+        f"give are the answers, {case.repetition.answer_share:.0%} of what prefill computes then."
+    )
+    return Reason(Cause.WARM, text)
+
+
+def gain_of(case: Case) -> Reason:
+    cold, warm = case.cold, case.warm
+    if case.cached is None:
+        text = (
+            f"Expected mean TTFT falls by {cold.gain:.0%} ({cold.off.mean:.2f} s to {cold.on.mean:.2f} s) "
+            f"where prefill's own cache does not have the conversation, by {warm.gain:.0%} "
+            f"({warm.off.mean:.2f} s to {warm.on.mean:.2f} s) where it still has. The log does not say which "
+            "is yours." + (f" {_room(case.room)}" if case.room is not None else "")
+        )
+    else:
+        text = (
+            f"Expected mean TTFT falls by {case.gain:.0%}, {case.saved * 1e3:.0f} ms a turn: prefill's own "
+            f"cache had {case.cached:.0%} of what it could have (with none of it {cold.gain:.0%}, with all "
+            f"{warm.gain:.0%})."
+        )
+    return Reason(Cause.GAIN, text)
+
+
+def _returning(found: Repetition) -> str:
+    turns = "1 turn comes" if found.returning == 1 else f"{found.returning} turns come"
+    many = "1 conversation" if found.conversations == 1 else f"{found.conversations} conversations"
+    return f"{turns} back in {many}"
+
+
+def _room(room: float) -> str:
+    return (
+        f"A prefill engine of this kind caches about {room:,.0f} conversations as long as yours get: with "
+        "many more active on each, or after a restart or a move, it is cold."
+    )
+
+
+def cautions(case: Case) -> tuple[Reason, ...]:
+    found, held, link = case.repetition, case.retention, case.interconnect
+    cautions = []
+    if held.known >= KNOWN and held.gone >= GONE:
+        cautions.append(gone(case))
+    lost = found.lost / (found.lost + found.repeated) if found.lost + found.repeated else 0.0
+    if lost >= REWRITTEN or found.rewritten_share >= REWRITTEN:
+        text = (
+            f"{found.rewritten_share:.0%} of later turns change their history (compaction, trimming, dropped "
+            f"thoughts): {lost:.0%} of what decode held is lost by it."
+        )
+        cautions.append(Reason(Cause.REWRITTEN, text))
+    if link.slow:
+        cautions.append(short(case))
+    if case.cached is not None and case.cached >= LOCAL:
+        cautions.append(warm_cache(case))
+    if found.returning < MANY_RETURNS or found.conversations < MANY_CONVERSATIONS:
+        cautions.append(
+            Reason(
+                Cause.FEW,
+                f"{_returning(found)}: take this for a first look, and log more.",
+            )
+        )
+    if case.estimated:
+        cautions.append(Reason(Cause.ESTIMATED, "Lengths are estimated from text, as the log has no usage."))
+    if held.known >= KNOWN and case.pays and not case.clear:
+        text = f"The gain is small: {case.gain:.0%} of the mean TTFT, {case.saved * 1e3:.0f} ms a turn."
+        cautions.append(Reason(Cause.SMALL, text))
+    return tuple(cautions)
