@@ -13,6 +13,7 @@ def router(
     connections: Annotated[str, typer.Option(help="At once, comma-separated.")] = "1,16,256",
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each contender in each cell.")] = 3,
     seconds: Annotated[float, typer.Option(min=0, help="Length of a burst.")] = 1.0,
+    streams: Annotated[str, typer.Option(help="Open at once, comma-separated; 0: none.")] = "250,1000",
     only: Annotated[str, typer.Option(help="Contenders whose names have one of these words.")] = "",
     peer: Annotated[Path | None, typer.Option(help="Folder of the peer's executables (vllm-router).")] = None,
 ) -> None:
@@ -20,10 +21,11 @@ def router(
     import tempfile
 
     from antiphon_server.bench.overhead import contenders as field
-    from antiphon_server.bench.overhead.load import ReplyError
-    from antiphon_server.bench.overhead.measure import LegsError, Plan, measure
+    from antiphon_server.bench.overhead.connection import ReplyError
+    from antiphon_server.bench.overhead.crowds import CrowdPlan
+    from antiphon_server.bench.overhead.measure import Field, LegsError, Plan
     from antiphon_server.bench.overhead.processes import StartError, allow_many_files, ports, running
-    from antiphon_server.bench.overhead.table import tables
+    from antiphon_server.bench.overhead.table import crowd_table, tables
     from antiphon_server.bench.screen import screen
     from antiphon_server.stack.ports import PortError
 
@@ -48,13 +50,18 @@ def router(
             own = ports(names)
             processes.start([field.engines(own, Path(logs))])
             processes.start([field.process(name, own, Path(logs), peer) for name in names])
-            rows = measure(plan, chosen, own, processes, lambda text: console.print(text, highlight=False))
+            with Field(chosen, own, processes, lambda text: console.print(text, highlight=False)) as field_:
+                rows = field_.cells(plan)
+                crowd_rows = field_.crowds(
+                    CrowdPlan(tuple(int(n) for n in _numbers("--streams", streams))), 1
+                )
         except (StartError, PortError, ReplyError, LegsError) as error:
             _fail(str(error))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     console.print()
     console.print(tables(rows))
+    console.print(crowd_table(crowd_rows))
 
 
 def _numbers(flag: str, text: str) -> list[float]:

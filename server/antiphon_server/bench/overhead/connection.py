@@ -14,8 +14,8 @@ class ReplyError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time. ``status``, ``headers``, ``body``: of the last reply. ``begun``, ``ended``: clock
-    readings in seconds, of its first byte of body and of its last."""
+    """One request at a time. ``status``, ``headers``, ``body``: of the last reply. ``begun``, ``ended``: when
+    its first byte of body came and when its last, by the clock, in seconds."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

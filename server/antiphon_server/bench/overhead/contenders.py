@@ -29,7 +29,8 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Contender:
     """``process``: name of the process that serves it; None where the client goes straight to decode.
-    ``path``: which every reply has to name. ``legs``: a request's, as pairs of prefill and decode."""
+    ``path``: which every reply has to name. ``legs``: a request's, on prefill and on decode. ``token_ids``:
+    prefill gives the prompt's ids to who asks for them."""
 
     name: str
     kind: Kind
@@ -37,16 +38,18 @@ class Contender:
     naming: Naming = Naming.NONE
     path: str = "none"
     legs: tuple[int, int] = (1, 1)
+    token_ids: bool = True
 
 
-DIRECT = Contender("direct to decode", Kind.DIRECT, None, legs=(0, 1))
-LEAST = Contender("pass-through, one leg", Kind.LEAST, "passthrough", legs=(0, 1))
-COLD = Contender("antiphon, no id", Kind.OURS, "antiphon", path="cold")
-FIRST = Contender("antiphon, first turns", Kind.OURS, "antiphon", Naming.NEW, path="cold")
+DIRECT = Contender("direct", Kind.DIRECT, None, legs=(0, 1))
+LEAST = Contender("pass-through", Kind.LEAST, "passthrough", legs=(0, 1))
+COLD = Contender("antiphon", Kind.OURS, "antiphon", path="cold")
+SHORT = Contender("antiphon, no token ids", Kind.OURS, "antiphon", path="cold", token_ids=False)
+FIRST = Contender("antiphon, first turn", Kind.OURS, "antiphon", Naming.NEW, path="cold")
 REUSE = Contender("antiphon, reuse", Kind.OURS, "antiphon-reuse", Naming.SAME, path="reuse")
 APPEND = Contender("antiphon, append", Kind.OURS, "antiphon-append", Naming.SAME, path="append", legs=(0, 1))
 RIVAL = Contender(PEER, Kind.PEER, PEER)
-ALL = (DIRECT, LEAST, COLD, FIRST, REUSE, APPEND, RIVAL)
+ALL = (DIRECT, LEAST, COLD, SHORT, FIRST, REUSE, APPEND, RIVAL)
 
 PATHS: Mapping[str, str] = {
     "antiphon": "cold,reuse,append",
@@ -54,6 +57,10 @@ PATHS: Mapping[str, str] = {
     "antiphon-append": "append",
 }
 """Paths that each router of ours may take. One alone is taken whatever it is expected to cost."""
+
+
+_UNBOUND = {"ANTIPHON_APPEND_SLOWDOWN": "1e6", "ANTIPHON_APPEND_STALL": "1e6"}
+"""Appends take nothing from other streams here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,6 @@ def process(name: str, ports: Ports, logs: Path, peer: Path | None) -> ProcessSp
             *("--prefill", prefill, "--decode", decode, "--log-level", "warning"),
         )
         # Rates of engines that take no time would be measured for nothing.
-        env = {"ANTIPHON_PATHS": PATHS[name], "ANTIPHON_CALIBRATE": "false"}
+        env = {"ANTIPHON_PATHS": PATHS[name], "ANTIPHON_CALIBRATE": "false", **_UNBOUND}
         health = f"{url}/ready"
     return ProcessSpec(name, Role.ROUTER, argv, env, logs / f"{name}.log", url, health)

@@ -1,7 +1,7 @@
 """A prefill and a decode engine that answer at once, in one process: what a router is measured against.
 
-They speak vLLM's HTTP as far as routers use it, and our protocol. Nobody tokenises: a request says in ``user``
-how long its prompt is (``tokens=<n>``). Lean, for it shares the machine with what is measured.
+They speak vLLM's HTTP as far as routers use it, and our protocol. Nobody tokenises: a request says in
+``user`` how long its prompt is (``tokens=<n>``). Lean, for it shares the machine with what is measured.
 
     python -m antiphon_server.bench.overhead.instant PREFILL_PORT DECODE_PORT
 
@@ -43,14 +43,16 @@ _METRICS = b'# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{eng
 
 
 class Orders(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``interval``: seconds between two chunks of a stream; 0: all at once. ``lose``: of each stream, the chunk
-    of this number is never sent, as a fault to be seen. ``swap``: this one comes after its successor.
-    ``token_ids``: prefill returns the prompt's ids when asked."""
+    """``interval``: seconds between two chunks of a stream; 0: all at once. ``lose``: of each stream, the
+    chunk of this number is never sent, as a fault to be seen. ``swap``: this one comes after its successor.
+    ``token_ids``: prefill returns the prompt's ids when asked. ``hold``: streams with an interval wait until
+    there are so many, and then begin, spread over it."""
 
     interval: float = 0.0
     lose: int | None = None
     swap: int | None = None
     token_ids: bool = True
+    hold: int = 0
 
 
 class Counts(msgspec.Struct):
@@ -79,7 +81,14 @@ class Engines:
         self.counts = Counts()
         self.ids = itertools.count(1)
         self._due: deque[_Stream] = deque()
+        self._held: list[_Stream] = []
         self._pacing: asyncio.Task[None] | None = None
+
+    def give(self, orders: Orders) -> None:
+        """Go by these from now on. Streams that still wait for others are forgotten."""
+        self.orders = orders
+        self.counts.late = 0.0
+        self._held.clear()
 
     def order(self, chunks: int) -> list[int]:
         """Numbers of a stream's chunks as they are sent."""
@@ -90,9 +99,15 @@ class Engines:
         return [number for number in numbers if number != lose]
 
     def pace(self, connection: Connection, wanted: Wanted) -> None:
-        """Send its chunks one by one from now on."""
-        loop = asyncio.get_running_loop()
-        self._due.append(_Stream(connection, wanted, self.order(wanted.chunks), loop.time()))
+        """Send its chunks one by one, from now on or when the others are there."""
+        now, interval = asyncio.get_running_loop().time(), self.orders.interval
+        self._held.append(_Stream(connection, wanted, self.order(wanted.chunks), now))
+        if len(self._held) < self.orders.hold:
+            return
+        for place, stream in enumerate(self._held):
+            stream.due = now + interval * place / len(self._held)
+        self._due.extend(self._held)
+        self._held.clear()
         if self._pacing is None or self._pacing.done():
             self._pacing = asyncio.create_task(self._run())
 
@@ -234,8 +249,7 @@ class Connection(asyncio.Protocol):
             case "GET", "/counts":
                 return replies.answer(msgspec.json.encode(engines.counts))
             case "PUT", "/orders":
-                engines.orders = msgspec.json.decode(body, type=Orders)
-                engines.counts.late = 0.0
+                engines.give(msgspec.json.decode(body, type=Orders))
                 return replies.answer(b"{}")
             case "GET", "/health" | "/get_server_info" | "/server_info":
                 return replies.answer(b"{}")

@@ -29,8 +29,8 @@ class Naming(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What came of load for some seconds. ``first``, ``whole``: seconds from each request to its reply's first
-    byte and to its end. ``paths``: those the router named, counted. ``seconds``: from first to last."""
+    """What came of load for some seconds. ``first``, ``whole``: seconds from each request to its reply's
+    first byte and to its end. ``paths``: those the router named, counted. ``seconds``: from first to last."""
 
     first: tuple[float, ...]
     whole: tuple[float, ...]

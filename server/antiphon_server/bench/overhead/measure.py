@@ -8,20 +8,25 @@ from dataclasses import dataclass
 
 import httpx
 import msgspec
+import uvloop
 
-from antiphon_server.bench.overhead.contenders import Contender, Ports
-from antiphon_server.bench.overhead.instant import COUNTS_PATH, Counts
+from antiphon_server.bench.overhead.contenders import Contender, Naming, Ports
+from antiphon_server.bench.overhead.crowds import CrowdPlan, CrowdRow, CrowdSample, crowd_rows
+from antiphon_server.bench.overhead.instant import COUNTS_PATH, ORDERS_PATH, Counts, Orders
 from antiphon_server.bench.overhead.load import Burst, Load
 from antiphon_server.bench.overhead.processes import Running
 from antiphon_server.bench.overhead.record import Cell, Row, Sample, rows_of
 from antiphon_server.bench.overhead.request import Body
+from antiphon_server.bench.overhead.streams import crowd
 
 Told = Callable[[str], None]
+_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``rounds``: bursts of each contender in each cell. ``seconds``: of a burst."""
+    """``sizes``: of bodies, in bytes. ``rounds``: bursts of each contender in each cell. ``seconds``: of a
+    burst."""
 
     sizes: tuple[int, ...]
     connections: tuple[int, ...]
@@ -42,77 +47,131 @@ class LegsError(RuntimeError):
 
 
 class Field:
-    """All contenders, up and running."""
+    """All contenders, up and running. ``tell``: hears what is being measured."""
 
-    def __init__(self, contenders: Sequence[Contender], ports: Ports, processes: Running) -> None:
+    def __init__(self, contenders: Sequence[Contender], ports: Ports, processes: Running, tell: Told) -> None:
         self._contenders = contenders
         self._ports = ports
         self._processes = processes
-        self._loads = {one: Load(ports.url(one.process), one.naming) for one in contenders}
+        self._tell = tell
+        self._http = httpx.Client(base_url=ports.url(None), timeout=10.0, trust_env=False)
 
-    async def cell(self, cell: Cell, plan: Plan, after: Callable[[], None]) -> tuple[Row, ...]:
-        """Measure it. ``after``: called after each burst."""
+    def __enter__(self) -> Field:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def cells(self, plan: Plan) -> tuple[Row, ...]:
+        """Latency and capacity, in every cell.
+
+        Raises:
+            ReplyError, LegsError, StartError
+        """
+
+        async def run() -> tuple[Row, ...]:
+            loads = {one: Load(self._ports.url(one.process), one.naming) for one in self._contenders}
+            rows: list[Row] = []
+            try:
+                for cell in plan.cells():
+                    self._tell(cell.name)
+                    rows += await self._cell(cell, plan, loads)
+            finally:
+                for load in loads.values():
+                    load.drop()
+            return tuple(rows)
+
+        return uvloop.run(run())
+
+    async def _cell(self, cell: Cell, plan: Plan, loads: dict[Contender, Load]) -> tuple[Row, ...]:
         body = Body(cell.size, cell.stream)
         samples: list[tuple[Contender, Sample]] = []
         for one in self._contenders:
             # Opens connections, and gives conversations something to go on from.
-            await self._loads[one].burst(body, cell.connections, 0.0, least=3)
+            await loads[one].burst(body, cell.connections, 0.0, least=3)
         for number in range(plan.rounds):
-            # Nobody is always the first, or always behind the same one.
-            shift = number % len(self._contenders)
-            for one in (*self._contenders[shift:], *self._contenders[:shift]):
-                samples.append((one, await self._sample(one, body, cell, plan.seconds)))
-                after()
+            for one in _turned(self._contenders, number):
+                samples.append((one, await self._sample(one, loads[one], cell, body, plan.seconds)))
+                self._processes.check()
         return rows_of(cell, sorted(samples, key=lambda pair: self._contenders.index(pair[0])))
 
-    async def _sample(self, one: Contender, body: Body, cell: Cell, seconds: float) -> Sample:
+    async def _sample(self, one: Contender, load: Load, cell: Cell, body: Body, seconds: float) -> Sample:
+        self._order(Orders(token_ids=one.token_ids))
         before, legs = self._cpu(one), self._counts()
-        burst = await self._loads[one].burst(body, cell.connections, seconds)
+        burst = await load.burst(body, cell.connections, seconds)
         after, done = self._cpu(one), self._counts()
-        self._check(one, burst, (done.prefill - legs.prefill, done.decode - legs.decode))
+        check(one, burst, (done.prefill - legs.prefill, done.decode - legs.decode))
         cpu, engines_cpu, client_cpu = (b - a for a, b in zip(before, after, strict=True))
         return Sample(burst, cpu, engines_cpu, client_cpu)
+
+    def crowds(self, plan: CrowdPlan, rounds: int) -> tuple[CrowdRow, ...]:
+        """Open streams. Of contenders that serve streams alike, the one whose conversations are new.
+
+        Raises:
+            ReplyError, StartError
+        """
+        alike = {Naming.SAME}
+        chosen: dict[str | None, Contender] = {}
+        for one in self._contenders:
+            if one.naming not in alike and one.token_ids:
+                chosen[one.process] = one
+        rows: list[CrowdRow] = []
+        for streams in plan.streams:
+            self._tell(f"{streams} streams of {plan.rate:g} chunks/s")
+            samples = []
+            for number in range(rounds):
+                for one in _turned(list(chosen.values()), number):
+                    samples.append((one, self._crowd(one, streams, plan)))
+                    self._processes.check()
+            order = list(chosen.values())
+            rows += crowd_rows(plan, streams, sorted(samples, key=lambda pair: order.index(pair[0])))
+        return tuple(rows)
+
+    def _crowd(self, one: Contender, streams: int, plan: CrowdPlan) -> CrowdSample:
+        self._order(Orders(interval=1 / plan.rate, hold=streams, token_ids=one.token_ids))
+        begun: list[tuple[float, tuple[float, float, float]]] = []
+
+        def began() -> None:
+            begun.append((time.monotonic(), self._cpu(one)))
+
+        url, limit = self._ports.url(one.process), plan.seconds + _PATIENCE_S
+        seen = uvloop.run(crowd(url, streams, plan.chunks, size=plan.size, limit=limit, began=began))
+        (since, before), after = begun[0], self._cpu(one)
+        elapsed = time.monotonic() - since
+        cores = [(b - a) / elapsed for a, b in zip(before, after, strict=True)]
+        counts = self._counts()
+        self._order(Orders())
+        return CrowdSample(seen, *cores, late=counts.late)
 
     def _cpu(self, one: Contender) -> tuple[float, float, float]:
         served = self._processes.cpu(one.process) if one.process is not None else 0.0
         return served, self._processes.cpu("engines"), time.process_time()
 
     def _counts(self) -> Counts:
-        url = self._ports.url(None) + COUNTS_PATH
-        return msgspec.json.decode(httpx.get(url, trust_env=False).content, type=Counts)
+        reply = self._http.get(COUNTS_PATH).raise_for_status()
+        return msgspec.json.decode(reply.content, type=Counts)
 
-    @staticmethod
-    def _check(one: Contender, burst: Burst, legs: tuple[int, int]) -> None:
-        expected = (one.legs[0] * burst.count, one.legs[1] * burst.count)
-        if legs != expected:
-            raise LegsError(
-                f"{one.name}: {burst.count} requests made {legs[0]} prefill and {legs[1]} decode legs, not "
-                f"{expected[0]} and {expected[1]}: something else uses the engines, or legs were repeated"
-            )
-        if set(burst.paths) != {one.path}:
-            raise LegsError(f"{one.name}: paths were {burst.paths}, not {one.path} alone")
-
-    def close(self) -> None:
-        """Drop all connections."""
-        for load in self._loads.values():
-            load.drop()
+    def _order(self, orders: Orders) -> None:
+        self._http.put(ORDERS_PATH, content=msgspec.json.encode(orders)).raise_for_status()
 
 
-def measure(
-    plan: Plan, contenders: Sequence[Contender], ports: Ports, processes: Running, tell: Told
-) -> tuple[Row, ...]:
-    """Every cell. ``tell``: hears what is being measured."""
-    import uvloop
+def check(one: Contender, burst: Burst, legs: tuple[int, int]) -> None:
+    """See that a burst was what it is taken for. ``legs``: those that came, on prefill and on decode.
 
-    async def run() -> tuple[Row, ...]:
-        field = Field(contenders, ports, processes)
-        rows: list[Row] = []
-        try:
-            for cell in plan.cells():
-                tell(cell.name)
-                rows += await field.cell(cell, plan, processes.check)
-        finally:
-            field.close()
-        return tuple(rows)
+    Raises:
+        LegsError
+    """
+    expected = (one.legs[0] * burst.count, one.legs[1] * burst.count)
+    if set(burst.paths) != {one.path}:
+        raise LegsError(f"{one.name}: paths were {burst.paths}, not {one.path} alone")
+    if legs != expected:
+        raise LegsError(
+            f"{one.name}: {burst.count} requests made {legs[0]} prefill and {legs[1]} decode legs, not "
+            f"{expected[0]} and {expected[1]}: something else uses the engines, or legs were repeated"
+        )
 
-    return uvloop.run(run())
+
+def _turned(contenders: Sequence[Contender], number: int) -> Sequence[Contender]:
+    """Nobody is always the first, or always behind the same one."""
+    shift = number % max(1, len(contenders))
+    return (*contenders[shift:], *contenders[:shift])

@@ -1,6 +1,6 @@
-"""What an instant engine answers, made once for each length of prompt: vLLM's shapes and sizes, no model behind.
+"""What an instant engine answers, made once for each length of prompt: vLLM's shapes and sizes, no model.
 
-A reply is a row of byte strings with room for the request's id between them, so that handles differ and nothing
+A reply is two byte strings with room for the request's id between them, so that handles differ and nothing
 has to be encoded while others wait.
 """
 

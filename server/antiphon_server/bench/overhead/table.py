@@ -8,6 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from antiphon_server.bench.overhead.contenders import Kind
+from antiphon_server.bench.overhead.crowds import CrowdRow
 from antiphon_server.bench.overhead.record import Row
 
 COLUMNS = (
@@ -23,20 +25,21 @@ COLUMNS = (
     "req/s",
     "per core",
 )
-"""``CPU each``: of the serving process, a request; ``engines``, ``client``: of those. ``per core``: requests for
-each second of the serving process's CPU."""
+"""``CPU each``: of the serving process, a request; ``engines``, ``client``: of those. ``per core``: requests
+for each second of the serving process's CPU."""
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """In the order of :data:`COLUMNS`."""
+    direct = row.kind is Kind.DIRECT
     return (
         row.contender,
         f"{row.count}",
         _ms(row.median),
         _ms(row.p99),
-        _ms(row.added) if row.added else "",
-        _ms(row.added_p99) if row.added_p99 else "",
-        _ms(row.cpu) if row.per_core else "",
+        "" if direct else _ms(row.added),
+        "" if direct else _ms(row.added_p99),
+        "" if direct else _ms(row.cpu),
         _ms(row.engines_cpu),
         _ms(row.client_cpu),
         f"{row.rate:.0f}",
@@ -48,13 +51,66 @@ def tables(rows: Iterable[Row]) -> RenderableType:
     """One for each cell."""
     parts: list[RenderableType] = []
     for name, own in _by_cell(rows):
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "ms" else "right", no_wrap=True)
         for row in own:
             table.add_row(*cells(row))
         parts += [Text(name, style="bold"), table, Text()]
     return Group(*parts)
+
+
+CROWD_COLUMNS = (
+    "ms",
+    "streams",
+    "chunks/s",
+    "lost",
+    "swapped",
+    "gap p99",
+    "added",
+    "delay p50",
+    "p99",
+    "added",
+    "cores",
+    "us/chunk",
+    "engines",
+    "client",
+    "late",
+)
+"""``gap``: between two chunks of a stream; ``delay``: from decode to the client. ``cores``: the serving
+process's; ``engines``, ``client``: theirs. ``late``: the most by which a chunk left behind its time."""
+
+
+def crowd_cells(row: CrowdRow) -> tuple[str, ...]:
+    """In the order of :data:`CROWD_COLUMNS`."""
+    direct = row.kind is Kind.DIRECT
+    return (
+        row.contender,
+        f"{row.streams}",
+        f"{row.rate:.0f}",
+        f"{row.lost}",
+        f"{row.disordered}",
+        _ms(row.gap_p99),
+        "" if direct else _ms(row.added_gap_p99),
+        _ms(row.delay),
+        _ms(row.delay_p99),
+        "" if direct else _ms(row.added_delay_p99),
+        "" if direct else f"{row.cores:.2f}",
+        "" if direct else f"{row.cores / row.rate * 1e6:.0f}",
+        f"{row.engines_cores:.2f}",
+        f"{row.client_cores:.2f}",
+        f"{row.late * 1000:.0f}",
+    )
+
+
+def crowd_table(rows: Iterable[CrowdRow]) -> RenderableType:
+    """Open streams, all contenders."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for column in CROWD_COLUMNS:
+        table.add_column(column, justify="left" if column == "ms" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*crowd_cells(row))
+    return table
 
 
 def _by_cell(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
