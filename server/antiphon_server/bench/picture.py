@@ -26,9 +26,9 @@ def sheet(title: str, caption: Sequence[str], *, size: tuple[float, float] = (10
     return figure
 
 
-def axes_of(axes: Axes, title: str) -> None:
-    """Plain axes: a title, horizontal lines, no frame."""
-    axes.set_title(title, loc="left", fontsize=10, color=INK)
+def axes_of(axes: Axes, title: str, *, above: float = 6.0) -> None:
+    """Plain axes: a title, horizontal lines, no frame. ``above``: points between it and the axes."""
+    axes.set_title(title, loc="left", fontsize=10, color=INK, pad=above)
     axes.grid(axis="y", color=LINES, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)

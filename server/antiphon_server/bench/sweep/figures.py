@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from antiphon_server.bench import arms
-from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, axes_of, save, sheet
-from antiphon_server.bench.sweep.record import Cache, Cell, Sweep, cells
+from antiphon_server.bench.picture import BLUE, INK, MUTED, axes_of, save, sheet
+from antiphon_server.bench.sweep.record import Cache, Cell, Sweep, against, cells
 from antiphon_server.bench.sweep.table import legend
 from antiphon_server.bench.sweep.verdict import Verdict, where
 
@@ -62,12 +63,18 @@ def colour(sweep: Sweep, arm: str) -> str:
 def _ttft(sweep: Sweep, cache: Cache, found: Sequence[Cell], same: str) -> Figure:
     figure = sheet(
         f"Time to first token, {where(cache)}; {same}",
-        _caption(sweep, "Lines: medians of turns 2 and later; bands: quartiles."),
+        _caption(sweep, cache, "Lines: medians of turns 2 and later; bands: quartiles."),
         size=(10, 5.2),
     )
     axes = figure.subplots()
     axes_of(axes, "milliseconds")
     ends: list[tuple[float, str, str]] = []
+    gains = {
+        arm: one.ratio.value
+        for arm in sweep.arms
+        for one in against(sweep, arms.OFF, arm)
+        if arm != arms.OFF and (one.cache, one.length) == (cache, sweep.plan.lengths[-1])
+    }
     for arm in sweep.arms:
         own = [cell for cell in found if cell.arm == arm]
         lengths = [cell.length for cell in own]
@@ -86,7 +93,8 @@ def _ttft(sweep: Sweep, cache: Cache, found: Sequence[Cell], same: str) -> Figur
             lengths, middle, color=shade, marker="o", markersize=5, label=arm, linewidth=2, linestyle=dashed
         )
         if own:
-            ends.append((middle[-1], arm, shade))
+            gain = f"   {gains[arm]:.1f}x sooner" if gains.get(arm, 0.0) > 1.05 else ""
+            ends.append((middle[-1], f"{arm}  {middle[-1]:,.0f} ms{gain}", shade))
     axes.set_xticks(sweep.plan.lengths, [f"{length:,}" for length in sweep.plan.lengths])
     axes.set_xlabel("tokens of the prefix that a conversation starts with", color=MUTED, fontsize=8.5)
     axes.set_ylim(bottom=0)
@@ -97,14 +105,12 @@ def _ttft(sweep: Sweep, cache: Cache, found: Sequence[Cell], same: str) -> Figur
 
 def _name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], x: float) -> None:
     """Names and gains beside the last points, moved apart where they would lie on each other."""
-    off = next((value for value, arm, _ in ends if arm == arms.OFF), None)
     gap = axes.get_ylim()[1] * 0.055
     at = -gap
-    for value, arm, shade in sorted(ends):
+    for value, text, shade in sorted(ends):
         at = max(value, at + gap)
-        gain = f"  {off / value:.1f}x sooner" if off is not None and arm != arms.OFF and value < off else ""
         axes.annotate(
-            f"{arm}  {value:.0f} ms{gain}",
+            text,
             (x, value),
             xytext=(1.02, at),
             textcoords=("axes fraction", "data"),
@@ -121,12 +127,13 @@ def _split(sweep: Sweep, cache: Cache, found: Sequence[Cell], same: str) -> Figu
         f"Where the time to first token goes, {where(cache)}; {same}",
         _caption(
             sweep,
-            "Medians of turns 2 and later, by the engines' own counters; rest: what is left of the median TTFT.",
+            cache,
+            "Medians of turns 2 and later, by the engines' counters; the rest is what is left of TTFT.",
         ),
         size=(10, 5.2),
     )
     axes = figure.subplots()
-    axes_of(axes, "milliseconds")
+    axes_of(axes, "milliseconds", above=20)
     width = BARS / len(sweep.arms)
     ticks: list[tuple[float, str]] = []
     for place, length in enumerate(sweep.plan.lengths):
@@ -154,10 +161,20 @@ def _split(sweep: Sweep, cache: Cache, found: Sequence[Cell], same: str) -> Figu
             fontsize=9,
             color=INK,
         )
-    axes.legend(frameon=False, loc="upper left", labelcolor=INK, fontsize=8.5)
-    axes.spines["bottom"].set_color(GREY)
+    # Above the bars, which may be high anywhere.
+    axes.legend(
+        frameon=False,
+        labelcolor=INK,
+        fontsize=8.5,
+        ncols=len(PARTS),
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.99),
+        columnspacing=1.2,
+        handlelength=1.2,
+    )
     return figure
 
 
-def _caption(sweep: Sweep, how: str) -> tuple[str, ...]:
-    return (f"{next(iter(legend(sweep)))}", how, *sweep.conditions.lines())
+def _caption(sweep: Sweep, cache: Cache, how: str) -> tuple[str, ...]:
+    known = dataclasses.replace(sweep.conditions, prefill_cache=cache.value)
+    return (next(iter(legend(sweep))), how, *known.lines())

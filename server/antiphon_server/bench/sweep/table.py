@@ -70,15 +70,14 @@ def legend(sweep: Sweep) -> Iterator[str]:
     """How the tables are to be read."""
     plan = sweep.plan
     yield (
-        f"{plan.conversations} conversation{'s' if plan.conversations > 1 else ''} of {plan.turns} turns, "
-        f"{plan.repeat} times, {plan.clients} client{'s' if plan.clients > 1 else ''}, {plan.active} open at "
-        f"once; {plan.new} new tokens a turn behind the prefix, {plan.answer} tokens an answer; "
-        "arms interleaved, warm-up dropped."
+        f"Each point: {plan.conversations * plan.repeat} conversations of {plan.turns} turns, {plan.active} "
+        f"open at once, {plan.clients} in flight; {plan.new} new tokens a turn behind the prefix, "
+        f"{plan.answer} tokens an answer; arms interleaved, warm-up dropped."
     )
     yield (
         "TTFT at the client: median and quartiles. off/arm: median of turn-by-turn ratios. P, D: prefill and "
-        "decode engine computing until the first token, D→P, P→D: moving KV, P tokens: computed there, all by "
-        "their own counters, medians. gap: between tokens. paths: turns by what the router did and why."
+        "decode engine computing until the first token; D→P, P→D: moving KV; P tokens: computed there; by the "
+        "engines' own counters, medians. gap: between tokens. paths: turns by what the router did and why."
     )
 
 
