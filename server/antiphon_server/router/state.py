@@ -45,6 +45,7 @@ class State:
         settings: RouterSettings,
         *,
         store: FrontierStore | None = None,
+        upstream: Upstream | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
@@ -54,7 +55,7 @@ class State:
         self.drain = Drain()
         self.tenants = Tenants(settings)
         self.store = store if store is not None else self._own_store(settings)
-        self.upstream = Upstream(_timeouts(settings), keep_alive=settings.keep_alive)
+        self.upstream = upstream or Upstream(_timeouts(settings), keep_alive=settings.keep_alive)
         key = settings.engine_key.get_secret_value() if settings.engine_key is not None else None
         self.engine_headers: tuple[tuple[str, str], ...] = (
             (("Authorization", f"Bearer {key}"),) if key else ()
