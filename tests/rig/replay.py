@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message
 from uvicorn.server import ServerState
 
+from antiphon_server.bench.replay.script import Script, Turn
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Received, Settings, SimulatedCluster, SimulatedEngine, expected_ids
@@ -28,7 +29,7 @@ from antiphon_server.simulator.leases import Leases
 from antiphon_server.simulator.serve import _Protocol
 from doubles.memory_network import MemoryNetwork
 from doubles.virtual_loop import VirtualLoop
-from rig.traces import BLOCK, History, Session, Turn
+from rig.traces import BLOCK, History
 
 PORT = 8000
 SPEED: dict[str, Any] = {
@@ -121,7 +122,7 @@ class Fleet:
     prefill: dict[str, Any] = field(default_factory=dict)
     decode: dict[str, Any] = field(default_factory=dict)
 
-    def replay(self, sessions: Sequence[Session], window: float, **router: Any) -> Outcome:
+    def replay(self, sessions: Sequence[Script], window: float, **router: Any) -> Outcome:
         """Every session once; they begin at random within ``window`` seconds. ``router``: its settings."""
         source, state = random.Random(self.seed), random.getstate()
         random.seed(self.seed)
@@ -142,7 +143,7 @@ class Fleet:
             gc.collect()
 
     async def _replay(
-        self, sessions: Sequence[Session], window: float, network: MemoryNetwork, router: dict[str, Any]
+        self, sessions: Sequence[Script], window: float, network: MemoryNetwork, router: dict[str, Any]
     ) -> Outcome:
         loop, cluster = asyncio.get_running_loop(), SimulatedCluster()
         prefill = {"role": "prefill", "capacity": PREFILL_BLOCKS, **SPEED, **self.prefill}
@@ -192,7 +193,7 @@ def _listener(engine: SimulatedEngine) -> Any:
     return lambda: _Protocol(config, state, {}, asyncio.get_running_loop())
 
 
-async def _play(app: ASGIApp, session: Session, start: float, outcome: Outcome) -> None:
+async def _play(app: ASGIApp, session: Script, start: float, outcome: Outcome) -> None:
     await asyncio.sleep(start)
     history = History()
     for index, turn in enumerate(session.turns):
@@ -215,7 +216,7 @@ def request(history: History, turn: Turn) -> dict[str, Any]:
     }
 
 
-def truth(session: Session, settings: Settings, answers: Sequence[Served]) -> list[list[int]]:
+def truth(session: Script, settings: Settings, answers: Sequence[Served]) -> list[list[int]]:
     """The answers of full recomputation, given what was said before."""
     history, found = History(), []
     for turn, served in zip(session.turns, answers, strict=True):

@@ -1,45 +1,34 @@
-"""Recorded agent sessions as turns to replay: what stays of the last prompt, what is new, when, and how long
-the answer is. A token here stands for four of the trace."""
+"""Recorded sessions as turns for simulated engines, of which each takes a letter for a token.
+
+- A token stands for four of the trace's: a block of 64 becomes one of 16 letters, always the same ones for
+  the same id, so prompts share the prefixes that they shared in the trace. Answers are a quarter as long, at
+  most 48 tokens; what the engine really says takes the place of the trace's answer in the next prompt.
+- Copies of a session share the system prompt and tools alone.
+- Gaps are the trace's, at most 600 s. Where it has no times they are drawn with a fixed seed, half a second
+"""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
-Message = dict[str, str]
+from antiphon_server.bench.replay.ruler import content_of
+from antiphon_server.bench.replay.script import Script, Size, Turn
+from antiphon_server.traces.prefix import Change, repeat
+from antiphon_server.traces.trace import Conversation, Trace
+
+Message = dict[str, Any]
 
 BLOCK = 16
 """Tokens, of which the simulator makes one out of each letter."""
-SCALE = 4
-LONGEST_ANSWER = 48
+SIZE = Size(scale=4.0, longest_answer=48)
 LONGEST_GAP = 600.0
 _FRAME = 4
 """Tokens that the chat template puts around a message, beside its role."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """``gap``: seconds after the last answer. ``keeps``: tokens of the last prompt that this one begins with,
-    None: all of it and the answer. ``new``: messages that follow. ``length``: tokens of the whole prompt, to
-    which the last message is cut; None: as they are. ``answer``: tokens."""
-
-    gap: float
-    keeps: int | None
-    new: tuple[Message, ...]
-    length: int | None
-    answer: int
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    name: str
-    turns: tuple[Turn, ...]
 
 
 class History:
@@ -50,9 +39,9 @@ class History:
 
     def begin(self, turn: Turn) -> list[Message]:
         """The messages of a turn's request."""
-        if turn.keeps is not None:
-            self.messages = _cut(self.messages, turn.keeps)
-        *before, last = turn.new
+        if turn.keeps_tokens is not None:
+            self.messages = _cut(self.messages, turn.keeps_tokens)
+        *before, last = map(dict, turn.new)
         self.messages = [*self.messages, *before]
         if turn.length is not None:
             room = max(BLOCK, turn.length - _tokens(self.messages) - _FRAME - len(last["role"]))
@@ -66,81 +55,61 @@ class History:
         self.messages = [*self.messages, {"role": "assistant", "content": answer}]
 
 
-def sessions(folder: Path, copies: int) -> list[Session]:
-    """All sessions below a folder, each so often; copies share no more than system prompt and tools."""
-    found: list[Session] = []
-    for path in sorted(folder.rglob("*")):
-        match path.suffix:
-            case ".json":
-                trace = json.loads(path.read_text())
-                found += [_coding(trace, copy) for copy in range(copies)]
-            case ".jsonl":
-                for line, text in enumerate(path.read_text().splitlines()):
-                    told = json.loads(text)["messages"]
-                    found += [_talk(f"{path.stem}-{line}", told, copy) for copy in range(copies)]
-            case ".traj":
-                told = json.loads(path.read_text())["history"]
-                found += [_talk(path.stem, told, copy) for copy in range(copies)]
-    return found
+def sessions(traces: Sequence[Trace], copies: int) -> list[Script]:
+    """All conversations, each so often."""
+    return [
+        _talk(f"{conversation.name}.{copy}", conversation, copy)
+        if all(call.history is not None for call in conversation.calls)
+        else _session(conversation, trace.block_size or BLOCK, copy)
+        for trace in traces
+        for conversation in trace.conversations
+        for copy in range(copies)
+    ]
 
 
-def _coding(trace: dict[str, Any], copy: int) -> Session:
-    """A trace that tells blocks of 64 tokens by their ids, and no text."""
-    name, frame = trace["id"], (trace["tool_tokens"] + trace["system_tokens"]) // trace["block_size"]
+def _session(conversation: Conversation, size: int, copy: int) -> Script:
+    """One that tells blocks by their ids, and no text."""
+    name, fixed = conversation.name, (conversation.fixed or 0) // size
+    frame = set((conversation.calls[0].blocks or ())[:fixed])
     turns: list[Turn] = []
-    last: list[int] = []
-    for request in trace["requests"]:
-        ids, length = request["hash_ids"], request["in"] // SCALE
-        same = next(
-            (i for i, (a, b) in enumerate(zip(last, ids, strict=False)) if a != b), min(len(last), len(ids))
-        )
-        # The last block is full only when the prompt ends with it.
-        keeps = None if same >= len(last) - 1 else same * BLOCK
-        new = [_block(name if number <= frame else f"{name}.{copy}", number) for number in ids[same:]]
-        system = [{"role": "system", "content": "".join(new[:frame])}] if not last else []
-        text = "".join(new[frame:] if system else new) or _block(name, 0)
-        answer = max(2, min(LONGEST_ANSWER, request["out"] // SCALE))
-        before = trace["requests"][len(turns) - 1] if turns else None
-        gap = min(LONGEST_GAP, _gap(request, before))
-        turns.append(Turn(gap, keeps, (*system, {"role": "user", "content": text}), length, answer))
-        last = ids
-    return Session(f"{name}.{copy}", tuple(turns))
+    for last, call in pairwise([None, *conversation.calls]):
+        assert call is not None
+        change = repeat(last, call, size) if last is not None else None
+        kept = change.shared // size if change is not None else 0
+        keeps = None if change is None or change.change is Change.EXTENSION else kept * BLOCK
+        ids = call.blocks or ()
+        new = [_block(name if id_ in frame else f"{name}.{copy}", id_) for id_ in ids[kept:]]
+        system = [] if turns else [{"role": "system", "content": "".join(new[:fixed])}]
+        text = "".join(new[fixed:] if system else new) or _block(name, 0)
+        gap = min(LONGEST_GAP, call.gap or 0.0)
+        length = int(call.prompt / SIZE.scale)
+        answer = _answer(call.answer)
+        turns.append(Turn(gap, (*system, {"role": "user", "content": text}), answer, None, keeps, length))
+    return Script(f"{name}.{copy}", tuple(turns))
 
 
-def _gap(request: dict[str, Any], before: dict[str, Any] | None) -> float:
-    """Think time; where none is told, the time since the last request less what that one took."""
-    told = request.get("think_time")
-    if told is None and before is not None:
-        told = request["t"] - before["t"] - before.get("api_time", 0.0)
-    return max(0.0, float(told or 0.0))
-
-
-def _talk(name: str, told: Sequence[dict[str, Any]], copy: int) -> Session:
-    """A conversation with its text and without times: those are drawn, short after a tool's call."""
-    source = random.Random(f"{name}.{copy}")
+def _talk(name: str, conversation: Conversation, copy: int) -> Script:
+    """One with its text and without times."""
+    source = random.Random(name)
     turns: list[Turn] = []
-    new: list[Message] = []
-    for message in told:
-        text = _text(message)
-        if message["role"] == "assistant":
-            gap = source.lognormvariate(math.log(0.5 if new[-1]["role"] == "tool" else 12.0), 0.6)
-            answer = max(2, min(LONGEST_ANSWER, len(text) // SCALE))
-            turns.append(Turn(gap if turns else 0.0, None, tuple(new), None, answer))
-            new = []
-        else:
-            mark = f"[{copy}] " if message["role"] == "user" and not turns else ""
-            new.append({"role": message["role"], "content": mark + text})
-    return Session(f"{name}.{copy}", tuple(turns))
+    for last, call in pairwise([None, *conversation.calls]):
+        assert call is not None
+        new = (call.history or ())[len(last.history or ()) + 1 if last is not None else 0 :]
+        said = [{"role": message["role"], "content": content_of(message)} for message in new]
+        if not turns:
+            first = next(message for message in said if message["role"] == "user")
+            first["content"] = f"[{copy}] {first['content']}"
+        gap = source.lognormvariate(math.log(0.5 if said[-1]["role"] == "tool" else 12.0), 0.6)
+        answer = _answer(len(content_of(call.reply)))
+        turns.append(Turn(gap if turns else 0.0, tuple(said), answer))
+    return Script(name, tuple(turns))
 
 
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content)
-    return content or ""
+def _answer(recorded: int) -> int:
+    return max(2, min(SIZE.longest_answer or recorded, int(recorded / SIZE.scale)))
 
 
-def _block(scope: str, number: int) -> str:
+def _block(scope: str, number: int | str) -> str:
     """The words of a block: the same ones wherever its id occurs."""
     digest = blake2b(f"{scope}:{number}".encode(), digest_size=BLOCK).digest()
     letters = "".join(chr(ord("a") + byte % 26) for byte in digest)
@@ -163,7 +132,7 @@ def _cut(messages: Sequence[Message], tokens: int) -> list[Message]:
     return kept
 
 
-def flatten(all_sessions: Sequence[Session]) -> Iterator[tuple[Session, int, Turn]]:
+def flatten(all_sessions: Sequence[Script]) -> Iterator[tuple[Script, int, Turn]]:
     """Every turn."""
     for session in all_sessions:
         for index, turn in enumerate(session.turns):

@@ -7,40 +7,60 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from antiphon_server.bench.replay.script import Script
 from antiphon_server.simulator import Settings
+from antiphon_server.traces.read import read
+from antiphon_server.traces.trace import Trace
 from rig.replay import SPEED, Fleet, Outcome, truth
-from rig.traces import Session, flatten, sessions
+from rig.traces import flatten, sessions
 
 SLOWDOWN = 1.1
 """By which appends may slow other streams down."""
 
 
+DATA = Path(__file__).parents[1] / "data"
+CODING = ("0021", "0036", "0167", "0228", "0371", "0427", "0505")
+"""Sessions of a coding agent. 0036, 0228 and 0427 rewrite or compact their history."""
+TALK = 7
+"""Which of the conversations with tools."""
+
+
 @dataclass(frozen=True)
 class Case:
     """``copies`` of each session, all begun within ``window`` seconds. ``capacity``: blocks of a decode
-    engine."""
+    engine. ``folder``: of traces; None: our own."""
 
-    folder: Path
+    folder: Path | None
     copies: int
     window: float
     capacity: int
 
 
-OWN = Case(Path(__file__).parent / "traces", copies=3, window=60.0, capacity=8192)
+OWN = Case(None, copies=3, window=60.0, capacity=8192)
 OTHER = os.environ.get("ANTIPHON_TRACES")
 CASES = [OWN, *([Case(Path(OTHER), copies=1, window=200.0, capacity=16384)] if OTHER else [])]
+
+
+def traces(folder: Path | None) -> list[Trace]:
+    """What is replayed."""
+    if folder is not None:
+        return [read([folder])]
+    told = read([DATA / "tau_bench"])
+    talk = replace(told.conversations[TALK], name="airline-0")
+    coding = read([DATA / "coding_agents" / f"trace_{number}.json" for number in CODING])
+    return [replace(told, conversations=(talk,)), coding]
 
 
 @dataclass(frozen=True)
 class Compared:
     """The same sessions, three times."""
 
-    sessions: Sequence[Session]
+    sessions: Sequence[Script]
     cold: Outcome
     reuse: Outcome
     auto: Outcome
@@ -50,10 +70,10 @@ class Compared:
         return {"cold": self.cold, "reuse": self.reuse, "auto": self.auto}
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.folder.name)
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.folder.name if case.folder else "traces")
 def compared(request: pytest.FixtureRequest) -> Compared:
     case: Case = request.param
-    played = sessions(case.folder, case.copies)
+    played = sessions(traces(case.folder), case.copies)
     fleet = Fleet(decode={"capacity": case.capacity})
     return Compared(
         played,

@@ -68,7 +68,9 @@ def _repeat(last: Call, call: Call, block_size: int | None, sizes: dict[int, int
         if not full:
             return None
         same = _same(last.blocks, call.blocks)
-        return _told(last, call, min(same * block_size, last.prompt), same >= full, None)
+        # The last block also has what a template writes before the answer, and is another one then.
+        whole = same >= max(1, full - 1)
+        return _told(last, call, min(same * block_size, last.prompt), whole, None)
     if call.shared is not None:
         kept_tokens = min(call.shared, last.prompt)
         answer_tokens = max(0, min(call.shared - last.prompt, last.answer))

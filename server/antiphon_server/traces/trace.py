@@ -47,11 +47,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """``calls``: in order of time. ``parent``: name of the conversation that this one was begun from."""
+    """``calls``: in order of time. ``parent``: name of the conversation that this one was begun from.
+    ``fixed``: tokens of the tools and the system prompt, with which its prompts begin; None: not told."""
 
     name: str
     calls: tuple[Call, ...]
     parent: str | None = None
+    fixed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,17 +51,20 @@ class Reader:
         self._scopes.add(value.get("hash_id_scope") == "global")
         name = str(value.get("id") or document.path.name.split(".", 1)[0])
         times = self._names[name] = self._names.get(name, 0) + 1
-        self._add_requests(name if times == 1 else f"{name}#{times}", value["requests"], 0.0, None)
+        self._add_requests(name if times == 1 else f"{name}#{times}", value, 0.0, None)
 
-    def _add_requests(self, name: str, requests: list[Any], start: float, parent: str | None) -> None:
-        """``start``: added to times."""
+    def _add_requests(self, name: str, told: Mapping[str, Any], start: float, parent: str | None) -> None:
+        """``told``: a session or a sub-agent. ``start``: added to times."""
+        tools, system = count(told.get("tool_tokens")), count(told.get("system_tokens"))
+        fixed = tools + system if tools is not None and system is not None else None
         models: dict[str | None, list[Call]] = {}
         agents = 0
-        for request in requests:
-            if isinstance(request, Mapping) and isinstance(inner := request.get("requests"), list):
+        for request in told["requests"]:
+            if isinstance(request, Mapping) and isinstance(request.get("requests"), list):
                 agents += 1
                 begun = number(request.get("t")) or 0.0
-                self._add_requests(f"{name}/{agents}", inner, start + _offset(begun, inner), name)
+                offset = _offset(begun, request["requests"])
+                self._add_requests(f"{name}/{agents}", request, start + offset, name)
             elif (call := _call(request, start)) is None:
                 self._broken += 1
             else:
@@ -69,10 +72,10 @@ class Reader:
         for index, (model, calls) in enumerate(models.items()):
             timed, unsure = with_gaps(calls)
             self._unsure += unsure
-            whole = not index
-            self._found.append(
-                Conversation(name if whole else f"{name}/{model}", timed, parent if whole else name)
-            )
+            if index:
+                self._found.append(Conversation(f"{name}/{model}", timed, name))
+            else:
+                self._found.append(Conversation(name, timed, parent, fixed))
 
     def end(self) -> Reading:
         if not self._found:
