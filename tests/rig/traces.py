@@ -5,6 +5,7 @@
   most 48 tokens; what the engine really says takes the place of the trace's answer in the next prompt.
 - Copies of a session share the system prompt and tools alone.
 - Gaps are the trace's, at most 600 s. Where it has no times they are drawn with a fixed seed, half a second
+  (median) after a tool's result and 12 s after an answer to a person. A byte of its text is a token.
 """
 
 from __future__ import annotations
