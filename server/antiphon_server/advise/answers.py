@@ -32,11 +32,25 @@ def answers(advice: Advice) -> tuple[Answer, ...]:
     return _repeats(advice), _link(advice), _kept(advice), _ttft(advice)
 
 
+def traffic(advice: Advice) -> str:
+    """What was looked at."""
+    found = advice.repetition
+    calls = _counted(found.calls, "call")
+    return (
+        f"{calls} in {_counted(found.conversations, 'conversation')}, {tokens(found.tokens)} prompt tokens "
+        f"({advice.source.format}); {advice.hardware.name}"
+    )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def seconds(value: float) -> str:
     """A duration, short."""
     if value < 0.9995:
         return f"{value * 1e3:.0f} ms"
-    if value < 99.5:
+    if value < 9.95:
         return f"{value:.1f} s"
     if value < 5400:
         return f"{value:,.0f} s"
@@ -142,14 +156,14 @@ def _kept(advice: Advice) -> Answer:
         )
     rows = tuple(
         (
-            f"{seconds(option.keep)}{' <' if option is chosen else ''}",
+            f"{seconds(option.keep)}{', chosen' if option is chosen else ''}",
             f"{option.found:.0%}",
             seconds(option.held),
             tokens(option.pinned) if option.pinned else "-",
         )
         for option in held.options
     )
-    head = ("keep", "still there", "a turn pins for", "pinned per active conversation")
+    head = ("keep", "still there", "pins for", "pinned")
     return Answer("kept", question, tuple(text), Table(head, rows))
 
 

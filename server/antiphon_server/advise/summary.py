@@ -38,14 +38,7 @@ def _indented(what: RenderableType) -> Padding:
 
 def _verdict(advice: Advice) -> RenderableType:
     judged = advice.judgement
-    found = advice.repetition
-    lines: list[Text] = [
-        Text(
-            f"{found.calls:,} calls in {found.conversations:,} conversations, {answers.tokens(found.tokens)} "
-            f"prompt tokens ({advice.source.format}); {advice.hardware.name}",
-            style="dim",
-        )
-    ]
+    lines: list[Text] = [Text(answers.traffic(advice), style="dim")]
     lines += [Text(reason.text) for reason in judged.reasons]
     lines += [Text.assemble((f"{caution.cause}: ", "bold"), caution.text) for caution in judged.cautions]
     colour = _COLOURS[judged.verdict]
