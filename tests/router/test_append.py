@@ -51,11 +51,14 @@ async def test_turn_log_says_what_each_turn_did(
 ) -> None:
     caplog.set_level("INFO", logger="antiphon_server.router")
     rig = await start(router={"paths": ["append"], "turn_log": True})
-    await turns(rig, opening, 2)
+    answers = await turns(rig, opening, 2)
     first, second = (vars(line) for line in caplog.records if line.getMessage() == "turn.served")
     assert (first["path"], first["reason"], first["matched"]) == ("cold", "first", 0)
     assert (second["path"], second["reason"]) == ("append", "short")
     assert second["tokens"] > second["matched"] > first["tokens"] - 16
+    for line, answer in zip((first, second), answers, strict=True):
+        # The last token of an answer has no KV.
+        assert line["answer"] == answer.usage["completion_tokens"] - 1
     assert first["conversation"] == second["conversation"] != "c"
     assert first["turn"] != second["turn"]
 

@@ -33,13 +33,14 @@ REUSE_HEADER = "x-antiphon-reuse"
 @dataclass(slots=True)
 class _Told:
     """What is known of a turn when it has been served. ``tokens``: of its prompt, 0 if unknown. ``handle``:
-    what became of decode's."""
+    what became of decode's. ``answer``: its tokens of which decode has the KV."""
 
     tokens: int
     matched: int = 0
     pulled: int = 0
     ttft: float = 0.0
     handle: str | None = "missing"
+    answer: int | None = None
 
 
 class Attempt:
@@ -262,6 +263,9 @@ class Attempt:
         async def record(handle: Handle) -> None:
             kept = await self._record(step, epoch, told.tokens, handle)
             told.handle = "captured" if kept else None
+            seal = seal_of(handle)
+            if seal is not None and 0 < told.tokens <= seal.tokens:
+                told.answer = seal.tokens - told.tokens
 
         handed_over = prefilled is not None and prefilled.filled is not None
         await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
@@ -276,6 +280,7 @@ class Attempt:
                 tokens=told.tokens,
                 matched=told.matched,
                 pulled=told.pulled,
+                answer=told.answer,
                 ttft=round(told.ttft, 6),
                 seconds=round(state.clock() - request.started, 6),
                 prefill=prefilled.worker.name if prefilled is not None else None,
