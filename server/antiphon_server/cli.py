@@ -9,6 +9,7 @@ try:
 except ImportError:
     sys.exit("antiphon: the command needs packages that are not installed: pip install 'antiphon[router]'")
 
+from antiphon_server.advise.cli import advise
 from antiphon_server.bench.cli import bench
 from antiphon_server.bench.replay.cli import replay
 from antiphon_server.demo.cli import demo
@@ -30,6 +31,7 @@ app.command()(key)
 app.command()(demo)
 app.command()(replay)
 app.add_typer(bench, name="bench")
+app.command()(advise)
 
 
 def main() -> None:

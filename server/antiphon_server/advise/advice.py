@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from antiphon_server.advise.case import MANY_CONVERSATIONS, Case
 from antiphon_server.advise.curves import Curves, curves
 from antiphon_server.advise.fate import Fate, Keep, fates
+from antiphon_server.advise.fitted import Fitted, from_log
 from antiphon_server.advise.fleet import Fleet, fleet
 from antiphon_server.advise.funnel import Funnel, funnel
 from antiphon_server.advise.hardware import Given, Hardware, hardware
@@ -34,11 +35,14 @@ class NoTurnsError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """``keep``: seconds, None: the best. ``gap``: seconds, for turns whose gap the log does not tell.
+    ``measured``: engines as they were; ``fit_log``: take the log's own TTFT for it.
     ``conversations``: active at once, None: as the log tells, if it has many. ``decodes``: engines."""
 
     given: Given = field(default_factory=Given)
     keep: float | None = None
     gap: float | None = None
+    measured: Fitted | None = None
+    fit_log: bool = False
     conversations: float | None = None
     decodes: int = 1
 
@@ -79,9 +83,10 @@ def advise(trace: Trace, asked: Asked) -> Advice:
     Raises:
         NoTurnsError: it has no calls with a prompt.
         UnknownHardwareError: what was said of the engines does not do.
+        FitError: they are to be fitted to the log, and it does not do.
     """
-    engines = hardware(asked.given)
     turns = turns_of(trace)
+    engines = hardware(asked.given, from_log(turns) if asked.fit_log else asked.measured)
     if not any(turn.prompt for turn in turns):
         raise NoTurnsError("no call with prompt tokens is in these logs: nothing can be said of them")
     notes = [note.partition(", first ")[0] for note in trace.notes]  # no names of files

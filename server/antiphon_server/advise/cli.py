@@ -7,6 +7,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+LOG = Path("log")
+
 
 def advise(
     logs: Annotated[list[Path], typer.Argument(help="Files or folders of logged traffic.")],
@@ -28,6 +30,10 @@ def advise(
     ] = None,
     prefill_rate: Annotated[
         float | None, typer.Option(min=1e-3, help="Tokens/s that one prefill engine computes.")
+    ] = None,
+    fit: Annotated[
+        Path | None,
+        typer.Option(help="sweep.json of antiphon bench sweep, or the word log: the logs' own TTFT."),
     ] = None,
     decode_kv_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens of KV that one decode engine holds.")
@@ -55,6 +61,7 @@ def advise(
     """
     from antiphon_server.advise.advice import Asked, NoTurnsError
     from antiphon_server.advise.advice import advise as look
+    from antiphon_server.advise.fitted import FitError, from_sweep
     from antiphon_server.advise.hardware import Given, UnknownHardwareError
     from antiphon_server.advise.page import page
     from antiphon_server.advise.summary import show
@@ -63,20 +70,23 @@ def advise(
     from antiphon_server.traces.error import TraceError
     from antiphon_server.traces.read import read
 
-    asked = Asked(
-        Given(model, instance, kv_bytes_per_token, bandwidth, prefill_rate, decode_kv_tokens),
-        keep=keep,
-        gap=gap,
-        conversations=conversations,
-        decodes=decode_engines,
-    )
+    given = Given(model, instance, kv_bytes_per_token, bandwidth, prefill_rate, decode_kv_tokens)
     try:
+        asked = Asked(
+            given,
+            keep=keep,
+            gap=gap,
+            conversations=conversations,
+            decodes=decode_engines,
+            measured=from_sweep(fit) if fit is not None and fit != LOG else None,
+            fit_log=fit == LOG,
+        )
         found = look(read(logs, format=log_format, bytes_per_token=bytes_per_token), asked)
         report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text(page(found), encoding="utf-8")
         if json is not None:
             write_json(found, json)
-    except (TraceError, NoTurnsError, UnknownHardwareError, OSError) as error:
+    except (TraceError, NoTurnsError, UnknownHardwareError, FitError, OSError) as error:
         _fail(str(error))
     console = screen()
     show(found, console)

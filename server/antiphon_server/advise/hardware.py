@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from antiphon_server.advise.fitted import Fitted
 from antiphon_server.advise.instances import (
     DENSE_SHARE,
     FIXED_S,
@@ -91,8 +92,8 @@ class Given:
 DEFAULT_MODEL, DEFAULT_INSTANCE = "qwen3-32b", "p5en"
 
 
-def hardware(given: Given) -> Hardware:
-    """Put together what was said and what is known.
+def hardware(given: Given, fitted: Fitted | None = None) -> Hardware:
+    """Put together what was said, what was measured, and what is known.
 
     Raises:
         UnknownHardwareError: a name is not known, and the figures that would do instead were not given.
@@ -106,12 +107,30 @@ def hardware(given: Given) -> Hardware:
             f"--instance {given.instance!r} is not known: take one of {', '.join(INSTANCES)}, or leave it "
             "out and give --bandwidth and --prefill-rate"
         )
-    if model is None and given.prefill_rate is None:
+    if model is None and given.prefill_rate is None and fitted is None:
         raise UnknownHardwareError(
             "--kv-bytes-per-token without --model: give --prefill-rate as well, the tokens/s that one "
             "prefill engine computes"
         )
-    return _assembled(given, model, instance)
+    found = _assembled(given, model, instance, fitted)
+    return found if fitted is None else _measured(found, given, fitted)
+
+
+def _measured(found: Hardware, given: Given, fitted: Fitted) -> Hardware:
+    """What was measured, where nothing was given. A pull that costs nothing was not seen."""
+    sources = dict(found.sources)
+    said = f"{fitted.source}, {fitted.legs} legs, median error {fitted.error:.0%}"
+    if given.prefill_rate is None:
+        found = replace(found, fixed=fitted.fixed, token=fitted.token, attention=fitted.attention)
+        rate = f"{1 / fitted.token:,.0f} tokens/s" if fitted.token else "attention"
+        sources["computing"] = f"{rate} and {fitted.fixed * 1e3:.0f} ms a leg: {said}"
+    if given.kv_bytes is None and fitted.kv_bytes:
+        found = replace(found, kv_bytes=fitted.kv_bytes)
+        sources["KV of a token"] = f"{fitted.kv_bytes:,} bytes, {fitted.source}"
+    if given.bandwidth is None and fitted.pull_token:
+        found = replace(found, pull_fixed=fitted.pull_fixed or 0.0, pull_token=fitted.pull_token)
+        sources["moving"] = f"{found.gigabytes:.2f} GB/s and {found.pull_fixed * 1e3:.0f} ms a pull: {said}"
+    return replace(found, sources=tuple(sources.items()))
 
 
 def _model(given: Given) -> Model:
@@ -125,7 +144,7 @@ def _model(given: Given) -> Model:
     return model
 
 
-def _assembled(given: Given, model: Model | None, instance: Instance) -> Hardware:
+def _assembled(given: Given, model: Model | None, instance: Instance, fitted: Fitted | None) -> Hardware:
     sources: list[tuple[str, str]] = []
     assumed = given.model is None and model is not None
     known = MEASURED.get((model.name, instance.name)) if model is not None else None
@@ -135,7 +154,10 @@ def _assembled(given: Given, model: Model | None, instance: Instance) -> Hardwar
         ("KV of a token", f"{kv_bytes:,} bytes, {'as given' if given.kv_bytes else 'from the model'}")
     )
     ratio = model.attention / (2 * model.active) if model is not None else 0.0
-    fixed, token, said = _prefill(given, model, instance, known, ratio)
+    if model is None and given.prefill_rate is None and fitted is not None:
+        fixed, token, said = fitted.fixed, fitted.token, ""
+    else:
+        fixed, token, said = _prefill(given, model, instance, known, ratio)
     sources.append(("computing", said))
     pull_fixed, pull_token, said = _pull(given, model, instance, known, kv_bytes)
     sources.append(("moving", said))

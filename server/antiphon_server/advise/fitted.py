@@ -1,0 +1,145 @@
+"""How fast a user's own engines are, from what was measured on them, learnt as the router learns it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from antiphon_server.advise.quantiles import quantile
+from antiphon_server.advise.turn import Turn
+from antiphon_server.router.plan.rates import Fit, Work
+from antiphon_server.router.plan.reasons import Path as TurnPath
+
+LEAST = 12
+"""Legs that a fit needs."""
+
+
+class FitError(ValueError):
+    """There is nothing to fit to, or it is no sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Seconds, as of :class:`~antiphon_server.advise.hardware.Hardware`. ``pull_token``, ``pull_fixed``,
+    ``kv_bytes``: None where nothing was pulled. ``error``: median relative error of the ``legs`` it was
+    fitted to."""
+
+    source: str
+    legs: int
+    error: float
+    fixed: float
+    token: float
+    attention: float
+    pull_fixed: float | None = None
+    pull_token: float | None = None
+    kv_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A prefill leg: tokens computed, tokens of its prompt, tokens pulled from decode, seconds."""
+
+    new: int
+    context: int
+    pulled: int
+    seconds: float
+
+
+class _Counters(msgspec.Struct):
+    computed: float
+    pulled: float
+    received: float
+    busy: float
+
+
+class _Timed(msgspec.Struct):
+    prompt_tokens: int
+
+
+class _Turn(msgspec.Struct):
+    timed: _Timed
+    prefill: _Counters
+
+
+class _Sweep(msgspec.Struct):
+    turns: list[_Turn]
+
+
+class _Report(msgspec.Struct):
+    sweep: _Sweep
+
+
+def from_sweep(path: Path) -> Fitted:
+    """From the JSON of ``antiphon bench sweep``.
+
+    Raises:
+        FitError: it cannot be read, or has too few turns.
+    """
+    try:
+        turns = msgspec.json.decode(path.read_bytes(), type=_Report).sweep.turns
+    except OSError as error:
+        raise FitError(f"--fit {path}: cannot be read: {error.strerror or error}") from error
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise FitError(
+            f"--fit {path}: this is no sweep ({error}): give the JSON of antiphon bench sweep"
+        ) from error
+    legs = [
+        Leg(round(t.prefill.computed), t.timed.prompt_tokens, round(t.prefill.pulled), t.prefill.busy)
+        for t in turns
+        if t.prefill.busy > 0 and t.prefill.computed > 0
+    ]
+    pulled = sum(turn.prefill.pulled for turn in turns)
+    received = sum(turn.prefill.received for turn in turns)
+    return fit(legs, "the sweep", round(received / pulled) if pulled and received else None)
+
+
+def from_log(turns: Sequence[Turn]) -> Fitted:
+    """From the TTFT of turns that the router says it served cold; what prefill's cache had is left out.
+
+    Raises:
+        FitError: there are too few.
+    """
+    legs = [
+        Leg(max(1, turn.prompt - (turn.cached or 0)), turn.prompt, 0, turn.ttft)
+        for turn in turns
+        if turn.path == TurnPath.COLD and turn.ttft and turn.prompt
+    ]
+    return fit(legs, "TTFT of the log's cold turns, waiting included", None)
+
+
+def fit(legs: Sequence[Leg], source: str, kv_bytes: int | None) -> Fitted:
+    """Least squares on relative errors, no part below zero.
+
+    Raises:
+        FitError: there are too few legs, or all are of one length.
+    """
+    if len(legs) < LEAST:
+        raise FitError(f"--fit: {source} has {len(legs)} usable prefill legs, {LEAST} are needed")
+    model = Fit(5, forget=1.0, clip=1e9)
+    for leg in legs:
+        model.observe(_features(leg), leg.seconds)
+    fixed, token, attention, pull, each = model.parts
+    if token <= 0.0 and attention <= 0.0:
+        raise FitError(f"--fit: {source} does not tell what computing takes: prompts must differ in length")
+    error = quantile([abs(model.seconds(_features(leg)) / leg.seconds - 1) for leg in legs], 0.5)
+    pulls = any(leg.pulled for leg in legs)
+    return Fitted(
+        source,
+        len(legs),
+        error or 0.0,
+        fixed,
+        token / 1e3,
+        attention / 1e6,
+        each if pulls else None,
+        pull / 1e3 if pulls else None,
+        kv_bytes,
+    )
+
+
+def _features(leg: Leg) -> tuple[float, ...]:
+    """As the router's, and one for a pull as such."""
+    through, attention = Work(leg.new, leg.context).features_of_new
+    return 1.0, through, attention, leg.pulled / 1e3, float(leg.pulled > 0)
