@@ -3,65 +3,179 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from antiphon_server.bench.overhead.contenders import Contender
+    from antiphon_server.bench.overhead.report import Report
 
 
 def router(
     sizes: Annotated[str, typer.Option(help="KB of a request's body, comma-separated.")] = "2,64,480",
     connections: Annotated[str, typer.Option(help="At once, comma-separated.")] = "1,16,256",
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each contender in each cell.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0, help="Length of a burst.")] = 1.0,
-    streams: Annotated[str, typer.Option(help="Open at once, comma-separated; 0: none.")] = "250,1000",
-    only: Annotated[str, typer.Option(help="Contenders whose names have one of these words.")] = "",
-    peer: Annotated[Path | None, typer.Option(help="Folder of the peer's executables (vllm-router).")] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Length of a burst.")] = 0.7,
+    streams: Annotated[str, typer.Option(help="Open at once, comma-separated; empty: none.")] = "250,1000",
+    rate: Annotated[float, typer.Option(min=0.1, help="Chunks a second of each stream.")] = 20.0,
+    stream_seconds: Annotated[float, typer.Option(min=0.2, help="Length of the streams.")] = 5.0,
+    conversations: Annotated[
+        int, typer.Option(min=0, help="Idle ones, whose memory is measured; 0: none.")
+    ] = 25_000,
+    only: Annotated[
+        str, typer.Option(help="Contenders by name, comma-separated; direct is always there.")
+    ] = "",
+    libraries: Annotated[
+        bool, typer.Option("--libraries", help="Servers, clients and JSON libraries too.", show_default=False)
+    ] = False,
+    peers: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ANTIPHON_PEERS",
+            help="Environment with vllm-router and other libraries; default: ours, with -peers behind it.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of tables and figures.")] = Path("out/router"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Fail unless all criteria hold.", show_default=False)
+    ] = False,
 ) -> None:
-    """Measure the data plane: routers over engines that answer at once, in turns, in one run."""
+    """Measure the data plane: routers over engines that answer at once, in turns, in one run.
+
+    Beside it the least proxies and, from an environment of its own, another router. Ends with 0; with 1 if
+    --check finds a criterion that does not hold or was not measured; with 2 if it could not be run.
+    """
+    import os
+
+    from antiphon_server.bench.overhead import table
+    from antiphon_server.bench.overhead.criteria import holds
+    from antiphon_server.bench.overhead.files import write
+    from antiphon_server.bench.screen import screen
+
+    console = screen()
+    load = os.getloadavg()[0]
+    peers = _environment(peers)
+    if peers is None:
+        console.print(HINT, markup=False, highlight=False)
+    report = _run(
+        _contenders(only, libraries=libraries, peers=peers),
+        sizes=_numbers("--sizes", sizes),
+        connections=_whole("--connections", connections),
+        rounds=rounds,
+        seconds=seconds,
+        streams=_whole("--streams", streams) if streams else [],
+        rate=rate,
+        stream_seconds=stream_seconds,
+        conversations=conversations,
+        peers=peers,
+        load=load,
+        tell=lambda text: console.print(text, markup=False, highlight=False),
+    )
+    files = write(report, out)
+    console.print()
+    console.print(table.tables(report.rows))
+    if report.crowds:
+        console.print(table.crowd_table(report.crowds))
+    if report.memory is not None:
+        console.print(table.memory_line(report.memory), highlight=False)
+    for text in (*report.captions(), f"written: {' '.join(map(str, files))}", ""):
+        console.print(text, markup=False, highlight=False)
+    for verdict in report.verdicts:
+        console.print(table.verdict_line(verdict), markup=False, highlight=False)
+    raise typer.Exit(0 if not check or holds(report.verdicts) else 1)
+
+
+HINT = (
+    "no peer to compare with: `make peers`, or a virtual environment with requirements/peers.txt named by "
+    "--peers"
+)
+
+
+def _environment(given: Path | None) -> Path | None:
+    """The peers' environment, if there is one."""
+    import sys
+
+    found = given if given is not None else Path(f"{sys.prefix}-peers")
+    if (found / "bin" / "vllm-router").exists():
+        return found
+    if given is not None:
+        _fail(f"--peers {given}: no bin/vllm-router there: install requirements/peers.txt into it")
+    return None
+
+
+def _contenders(only: str, *, libraries: bool, peers: Path | None) -> list[Contender]:
+    from antiphon_server.bench.overhead import contenders as field
+
+    wanted = {name.strip() for name in only.split(",") if name.strip()}
+    there = [*field.ALL, *(field.LIBRARIES if libraries else ())]
+    unknown = wanted - {one.name for one in there}
+    if unknown:
+        names = ", ".join(one.name for one in there)
+        _fail(f"--only {', '.join(sorted(unknown))}: no such contender; there are {names}")
+    if peers is None:
+        there = [one for one in there if not field.needs_peers(one)]
+    return [one for one in there if not wanted or one is field.DIRECT or one.name in wanted]
+
+
+def _run(
+    contenders: Sequence[Contender],
+    *,
+    sizes: Sequence[float],
+    connections: Sequence[int],
+    rounds: int,
+    seconds: float,
+    streams: Sequence[int],
+    rate: float,
+    stream_seconds: float,
+    conversations: int,
+    peers: Path | None,
+    load: float,
+    tell: Callable[[str], None],
+) -> Report:
     import tempfile
 
     from antiphon_server.bench.overhead import contenders as field
     from antiphon_server.bench.overhead.connection import ReplyError
     from antiphon_server.bench.overhead.crowds import CrowdPlan
     from antiphon_server.bench.overhead.measure import Field, LegsError, Plan
+    from antiphon_server.bench.overhead.memory import grown
     from antiphon_server.bench.overhead.processes import StartError, allow_many_files, ports, running
-    from antiphon_server.bench.overhead.table import crowd_table, tables
-    from antiphon_server.bench.screen import screen
+    from antiphon_server.bench.overhead.report import Memory, machine, report
     from antiphon_server.stack.ports import PortError
 
-    console = screen()
-    words = [word for word in only.split(",") if word]
-    chosen = [
-        one
-        for one in field.ALL
-        if (one.kind is not field.Kind.PEER or peer is not None)
-        and (not words or one is field.DIRECT or any(word in one.name for word in words))
-    ]
-    names = list(dict.fromkeys(one.process for one in chosen if one.process is not None))
-    allow_many_files()
-    plan = Plan(
-        tuple(round(1000 * size) for size in _numbers("--sizes", sizes)),
-        tuple(int(number) for number in _numbers("--connections", connections)),
-        rounds,
-        seconds,
-    )
+    plan = Plan(tuple(round(1000 * size) for size in sizes), tuple(connections), rounds, seconds)
+    crowd_plan = CrowdPlan(tuple(streams), rate, stream_seconds)
+    _enough(allow_many_files(), max((*connections, *streams)))
+    names = list(dict.fromkeys(one.process for one in contenders if one.process is not None))
     with tempfile.TemporaryDirectory() as logs, running() as processes:
         try:
             own = ports(names)
             processes.start([field.engines(own, Path(logs))])
-            processes.start([field.process(name, own, Path(logs), peer) for name in names])
-            with Field(chosen, own, processes, lambda text: console.print(text, highlight=False)) as field_:
-                rows = field_.cells(plan)
-                crowd_rows = field_.crowds(
-                    CrowdPlan(tuple(int(n) for n in _numbers("--streams", streams))), 1
-                )
+            processes.start([field.process(name, own, Path(logs), peers) for name in names])
+            with Field(contenders, own, processes, tell) as measuring:
+                rows = measuring.cells(plan)
+                crowds = measuring.crowds(crowd_plan)
         except (StartError, PortError, ReplyError, LegsError) as error:
             _fail(str(error))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-    console.print()
-    console.print(tables(rows))
-    console.print(crowd_table(crowd_rows))
+    memory = None
+    if conversations:
+        tell(f"memory of {conversations} idle conversations")
+        memory = Memory(conversations, grown(conversations, conversations)[conversations])
+    return report(machine(load, peers), plan, crowd_plan, rows, crowds, memory)
+
+
+def _enough(files: int, connections: int) -> None:
+    """A router has two connections for each of its clients'."""
+    if files < 2 * connections + 200:
+        _fail(
+            f"{connections} connections need {2 * connections + 200} open files in a process, and it may "
+            f"have {files}: raise the hard limit (ulimit -Hn), or ask for fewer"
+        )
 
 
 def _numbers(flag: str, text: str) -> list[float]:
@@ -72,6 +186,13 @@ def _numbers(flag: str, text: str) -> list[float]:
     if not numbers or numbers[0] <= 0:
         _fail(f"{flag} {text!r} is not a list of numbers above 0: write it like 2,64")
     return numbers
+
+
+def _whole(flag: str, text: str) -> list[int]:
+    numbers = _numbers(flag, text)
+    if any(number != int(number) for number in numbers):
+        _fail(f"{flag} {text!r}: whole numbers are wanted")
+    return [int(number) for number in numbers]
 
 
 def _fail(message: str) -> NoReturn:

@@ -15,6 +15,7 @@ from antiphon_server.stack.settings import Role
 HOST = "127.0.0.1"
 OVERHEAD = "antiphon_server.bench.overhead"
 PEER = "vllm-router"
+SOURCES = Path(__file__).parents[3]
 
 
 class Kind(StrEnum):
@@ -42,14 +43,30 @@ class Contender:
 
 
 DIRECT = Contender("direct", Kind.DIRECT, None, legs=(0, 1))
-LEAST = Contender("pass-through", Kind.LEAST, "passthrough", legs=(0, 1))
+LEAST = Contender("pass-through", Kind.LEAST, "pass-through", legs=(0, 1))
+PAIR = Contender("least P/D", Kind.LEAST, "least P/D")
 COLD = Contender("antiphon", Kind.OURS, "antiphon", path="cold")
 SHORT = Contender("antiphon, no token ids", Kind.OURS, "antiphon", path="cold", token_ids=False)
 FIRST = Contender("antiphon, first turn", Kind.OURS, "antiphon", Naming.NEW, path="cold")
 REUSE = Contender("antiphon, reuse", Kind.OURS, "antiphon-reuse", Naming.SAME, path="reuse")
 APPEND = Contender("antiphon, append", Kind.OURS, "antiphon-append", Naming.SAME, path="append", legs=(0, 1))
 RIVAL = Contender(PEER, Kind.PEER, PEER)
-ALL = (DIRECT, LEAST, COLD, SHORT, FIRST, REUSE, APPEND, RIVAL)
+ALL = (DIRECT, LEAST, PAIR, COLD, SHORT, FIRST, REUSE, APPEND, RIVAL)
+
+PROXIES: Mapping[str, tuple[str, str, str]] = {
+    "pass-through": ("uvicorn", "own", "raw"),
+    "least P/D": ("uvicorn", "own", "raw"),
+    "on granian": ("granian", "own", "raw"),
+    "by aiohttp": ("uvicorn", "aiohttp", "raw"),
+    "by httpx": ("uvicorn", "httpx", "raw"),
+    "with orjson": ("uvicorn", "own", "orjson"),
+    "with json": ("uvicorn", "own", "stdlib"),
+}
+"""Proxies of ours: server, client and JSON library of each."""
+LIBRARIES = tuple(Contender(name, Kind.LEAST, name) for name in list(PROXIES)[2:])
+"""The least P/D proxy with another library in one place."""
+FOREIGN = frozenset({"granian", "aiohttp", "httpx"})
+"""Libraries that the peers' environment has."""
 
 PATHS: Mapping[str, str] = {
     "antiphon": "cold,reuse,append",
@@ -57,6 +74,11 @@ PATHS: Mapping[str, str] = {
     "antiphon-append": "append",
 }
 """Paths that each router of ours may take. One alone is taken whatever it is expected to cost."""
+
+
+def needs_peers(one: Contender) -> bool:
+    """It cannot be started without the peers' environment."""
+    return one.kind is Kind.PEER or bool(FOREIGN & set(PROXIES.get(one.process or "", ())))
 
 
 _UNBOUND = {"ANTIPHON_APPEND_SLOWDOWN": "1e6", "ANTIPHON_APPEND_STALL": "1e6"}
@@ -84,19 +106,26 @@ def engines(ports: Ports, logs: Path) -> ProcessSpec:
     return ProcessSpec("engines", Role.DECODE, argv, {}, logs / "engines.log", url, f"{url}/health")
 
 
-def process(name: str, ports: Ports, logs: Path, peer: Path | None) -> ProcessSpec:
-    """What serves a contender. ``peer``: folder of the peer's executables."""
+def process(name: str, ports: Ports, logs: Path, peers: Path | None) -> ProcessSpec:
+    """What serves a contender. ``peers``: the peers' environment."""
     prefill, decode = f"http://{HOST}:{ports.prefill}", f"http://{HOST}:{ports.decode}"
     port, url = str(ports.further[name]), ports.url(name)
     env: dict[str, str] = {}
     health = f"{url}/health"
-    if name == "passthrough":
-        argv: tuple[str, ...] = (sys.executable, "-m", f"{OVERHEAD}.passthrough", port, decode)
+    if name in PROXIES:
+        pieces = PROXIES[name]
+        python = sys.executable
+        if FOREIGN & set(pieces):
+            assert peers is not None
+            python = str(peers / "bin" / "python")
+            env = {"PYTHONPATH": str(SOURCES)}
+        legs = (decode, "" if name == LEAST.process else prefill)
+        argv: tuple[str, ...] = (python, "-m", f"{OVERHEAD}.proxy", port, *legs, *pieces)
     elif name == PEER:
-        assert peer is not None
+        assert peers is not None
         # Round robin is the policy that costs it least; it logs as little as it can.
         argv = (
-            *(str(peer / "vllm-router"), "--host", HOST, "--port", port, "--vllm-pd-disaggregation"),
+            *(str(peers / "bin" / "vllm-router"), "--host", HOST, "--port", port, "--vllm-pd-disaggregation"),
             *("--prefill", prefill, "--decode", decode, "--policy", "round_robin"),
             *("--prometheus-port", str(ports.metrics), "--log-level", "error"),
         )

@@ -10,10 +10,10 @@ import httpx
 import msgspec
 import uvloop
 
-from antiphon_server.bench.overhead.contenders import Contender, Naming, Ports
+from antiphon_server.bench.overhead.contenders import LIBRARIES, Contender, Ports
 from antiphon_server.bench.overhead.crowds import CrowdPlan, CrowdRow, CrowdSample, crowd_rows
 from antiphon_server.bench.overhead.instant import COUNTS_PATH, ORDERS_PATH, Counts, Orders
-from antiphon_server.bench.overhead.load import Burst, Load
+from antiphon_server.bench.overhead.load import Burst, Load, Naming
 from antiphon_server.bench.overhead.processes import Running
 from antiphon_server.bench.overhead.record import Cell, Row, Sample, rows_of
 from antiphon_server.bench.overhead.request import Body
@@ -104,7 +104,7 @@ class Field:
         cpu, engines_cpu, client_cpu = (b - a for a, b in zip(before, after, strict=True))
         return Sample(burst, cpu, engines_cpu, client_cpu)
 
-    def crowds(self, plan: CrowdPlan, rounds: int) -> tuple[CrowdRow, ...]:
+    def crowds(self, plan: CrowdPlan) -> tuple[CrowdRow, ...]:
         """Open streams. Of contenders that serve streams alike, the one whose conversations are new.
 
         Raises:
@@ -113,18 +113,17 @@ class Field:
         alike = {Naming.SAME}
         chosen: dict[str | None, Contender] = {}
         for one in self._contenders:
-            if one.naming not in alike and one.token_ids:
+            # Libraries are told apart by requests; streams would take long for little.
+            if one.naming not in alike and one.token_ids and one not in LIBRARIES:
                 chosen[one.process] = one
         rows: list[CrowdRow] = []
         for streams in plan.streams:
             self._tell(f"{streams} streams of {plan.rate:g} chunks/s")
             samples = []
-            for number in range(rounds):
-                for one in _turned(list(chosen.values()), number):
-                    samples.append((one, self._crowd(one, streams, plan)))
-                    self._processes.check()
-            order = list(chosen.values())
-            rows += crowd_rows(plan, streams, sorted(samples, key=lambda pair: order.index(pair[0])))
+            for one in chosen.values():
+                samples.append((one, self._crowd(one, streams, plan)))
+                self._processes.check()
+            rows += crowd_rows(plan, streams, samples)
         return tuple(rows)
 
     def _crowd(self, one: Contender, streams: int, plan: CrowdPlan) -> CrowdSample:
@@ -138,10 +137,10 @@ class Field:
         seen = uvloop.run(crowd(url, streams, plan.chunks, size=plan.size, limit=limit, began=began))
         (since, before), after = begun[0], self._cpu(one)
         elapsed = time.monotonic() - since
-        cores = [(b - a) / elapsed for a, b in zip(before, after, strict=True)]
+        cores, engines, client = ((b - a) / elapsed for a, b in zip(before, after, strict=True))
         counts = self._counts()
         self._order(Orders())
-        return CrowdSample(seen, *cores, late=counts.late)
+        return CrowdSample(seen, cores, engines, client, counts.late)
 
     def _cpu(self, one: Contender) -> tuple[float, float, float]:
         served = self._processes.cpu(one.process) if one.process is not None else 0.0

@@ -122,6 +122,7 @@ async def crowd(
         ReplyError: one was answered by an error, or none was answered.
     """
     parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 80
     data = Body(size, stream=True, chunks=chunks).encoded()
     opening = asyncio.Semaphore(OPENING)
     start: list[float] = []
@@ -134,7 +135,7 @@ async def crowd(
     async def open_one(number: int) -> _Connection:
         async with opening:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(first), parts.hostname, parts.port
+                lambda: _Connection(first), host, port
             )
         assert connection.transport is not None
         named = head(parts.netloc, len(data), f"stream-{start_id}-{number}")

@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon_server.bench.overhead.contenders import Kind
+from antiphon_server.bench.overhead.criteria import Verdict
 from antiphon_server.bench.overhead.crowds import CrowdRow
 from antiphon_server.bench.overhead.record import Row
+from antiphon_server.bench.overhead.report import Memory
 
 COLUMNS = (
     "ms",
@@ -62,23 +64,24 @@ def tables(rows: Iterable[Row]) -> RenderableType:
 
 CROWD_COLUMNS = (
     "ms",
-    "streams",
-    "chunks/s",
+    "open",
+    "per s",
     "lost",
-    "swapped",
+    "moved",
     "gap p99",
     "added",
-    "delay p50",
+    "delay",
     "p99",
     "added",
     "cores",
-    "us/chunk",
+    "us each",
     "engines",
     "client",
     "late",
 )
-"""``gap``: between two chunks of a stream; ``delay``: from decode to the client. ``cores``: the serving
-process's; ``engines``, ``client``: theirs. ``late``: the most by which a chunk left behind its time."""
+"""``open``: streams; ``per s``: chunks; ``moved``: out of order, or twice. ``gap``: between two chunks of a
+stream; ``delay``: from decode to the client, median. ``cores``: the serving process's; ``engines``,
+``client``: theirs. ``late``: the most by which a chunk left behind its time."""
 
 
 def crowd_cells(row: CrowdRow) -> tuple[str, ...]:
@@ -111,6 +114,20 @@ def crowd_table(rows: Iterable[CrowdRow]) -> RenderableType:
     for row in rows:
         table.add_row(*crowd_cells(row))
     return table
+
+
+def memory_line(memory: Memory) -> str:
+    """What an idle conversation takes."""
+    return (
+        f"Memory: {memory.each / 1000:.2f} KB for each idle conversation ({memory.conversations} of them, "
+        "turns of 1,000 tokens)"
+    )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """A criterion and its figures."""
+    word = {True: "holds", False: "FAILS", None: "open"}[verdict.passed]
+    return f"{word}: {verdict.name}: {verdict.text}"
 
 
 def _by_cell(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:

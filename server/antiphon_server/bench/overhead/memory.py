@@ -1,6 +1,7 @@
-"""How much memory a router takes for what it knows of conversations. For a process of its own; prints JSON.
+"""How much memory a router takes for what it knows of idle conversations, each with a turn of 1,000 tokens.
 
-Arguments: conversations to serve; the router's bound for kept and for known ones.
+Measured in a process of its own, which prints JSON. Arguments: conversations to serve; the router's bound for
+kept and for known ones.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import gc
 import json
 import random
+import subprocess
 import sys
 import uuid
 
@@ -81,6 +83,14 @@ async def serve(state: State, number: int) -> None:
     state.placement.remember(key, Place("http://10.120.130.139:8100", frontier.worker))
 
 
+def grown(conversations: int, bound: int) -> dict[int, int]:
+    """Bytes by which a router grew when it had served ``bound`` conversations and when all, by number served.
+    ``bound``: those it may keep."""
+    command = [sys.executable, "-m", __spec__.name, str(conversations), str(bound)]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return {int(number): size for number, size in json.loads(done.stdout)["grown"].items()}
+
+
 async def main(conversations: int, bound: int) -> None:
     engines = {"prefill": ["http://10.120.130.139:8100"], "decode": ["http://10.120.130.140:8200"]}
     settings = RouterSettings(**engines, conversations=bound, tenant_conversations=bound, known=bound)  # type: ignore[arg-type]
@@ -89,13 +99,13 @@ async def main(conversations: int, bound: int) -> None:
     await serve(state, conversations)
     gc.collect()
     before = process.memory_info().rss
-    grown = {}
+    sizes = {}
     for number in range(conversations):
         await serve(state, number)
         if number + 1 in {bound, conversations}:
             gc.collect()
-            grown[str(number + 1)] = process.memory_info().rss - before
-    print(json.dumps({"grown": grown, "held": len(await state.store.held())}))
+            sizes[str(number + 1)] = process.memory_info().rss - before
+    print(json.dumps({"grown": sizes, "held": len(await state.store.held())}))
 
 
 if __name__ == "__main__":
