@@ -63,7 +63,6 @@ class Engine:
         self.most_pinned = 0
         self.pinned_seconds = 0.0
         self.waited = 0
-        self.received = 0
         self._pinned_since = self.loop.time()
         self._sequences = sequences
         self._running = 0
@@ -110,10 +109,9 @@ class Engine:
         self.steps.prompt(new, before, _resolving(done))
         await done
 
-    async def fetch(self, tokens: int, *, extra: float) -> None:
-        """Read another engine's KV."""
-        self.received += tokens
-        await asyncio.sleep(self.links.until(self.model.move(tokens)) + extra)
+    async def fetch(self, seconds: float) -> None:
+        """Read another engine's KV, which takes so long once a link is free."""
+        await asyncio.sleep(self.links.until(seconds))
 
     def freed(self) -> None:
         """There may be room for those that wait."""

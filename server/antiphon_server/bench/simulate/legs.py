@@ -17,7 +17,7 @@ _MARGIN = 5.0
 @dataclass(frozen=True, slots=True)
 class Filled:
     """A prompt's KV is on prefill, under ``lease``. Tokens: ``local`` were there, ``pulled`` came from
-    decode. ``seconds``: of the leg, without the text's; ``pulling``: of the pull."""
+    decode. ``seconds``: of the leg; ``pulling``: of the pull."""
 
     lease: Lease
     local: int
@@ -33,9 +33,9 @@ async def prefill(
     """Bring a prompt's KV together. ``source``: the decode engine that holds some, and its lease, which is
     over when this returns. ``text``: the engine has to tokenise."""
     owner, model, loop = object(), engine.model, engine.loop
+    arrived = loop.time()
     if text and model.tokenize:
         await asyncio.sleep(model.tokenize * prompt)
-    arrived = loop.time()
     await engine.admit(talk, owner, prompt)
     local = engine.memory.found(talk, prompt)
     pulled, match, began = 0, Match.NONE, loop.time()
@@ -43,7 +43,7 @@ async def prefill(
         holder, name = source
         pulled, match = _agreed(holder, name, talk, prompt, local, engine)
         if pulled:
-            await engine.fetch(pulled, extra=model.pull + model.pull_token * pulled)
+            await engine.fetch(model.pulling(pulled))
         holder.end(name)
     pulling = loop.time() - began
     have = min(local + pulled, prompt - 1)
@@ -106,8 +106,7 @@ async def decode(
         holder, lease = source
         fetched = max(0, prompt - 1 - cached)
         if fetched:
-            extra = model.hand_over + model.hand_over_token * fetched
-            await engine.fetch(fetched, extra=extra)
+            await engine.fetch(model.handing_over(fetched))
         holder.end(lease.name)
     else:
         await asyncio.sleep(model.prefill)

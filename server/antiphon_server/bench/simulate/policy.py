@@ -26,6 +26,7 @@ POLICIES = {
     for policy in (
         Policy("cold", "plain P/D: all is computed", ("cold",)),
         Policy("proxy", "reuse always, round robin, as the reference proxy does", ("reuse",), proxy=True),
+        Policy("off", "plain P/D, round robin, as the reference proxy does", ("cold",), proxy=True),
         Policy("reuse", "reuse always, placed and kept by the router", ("reuse",)),
         Policy("append", "straight to decode always, whatever it costs others", ("append",), bounded=False),
         Policy("auto", "by expected TTFT: append, reuse or cold", ("cold", "reuse", "append")),

@@ -1,15 +1,43 @@
+"""Rate models that come with the product: fitted to published figures by :mod:`.fit_published`."""
+
+from __future__ import annotations
+
+from antiphon_server.bench.simulate.fit_published import base
+from antiphon_server.bench.simulate.published import PUBLISHED
 from antiphon_server.bench.simulate.rates import RateModel
 
-T = RateModel(
-    "t",
-    0.04,
-    27e-6,
-    step=0.012,
-    stream=1e-4,
-    transfer=0.012,
-    transfer_token=4.5e-6,
-    pull=0.05,
-    pull_token=7e-6,
-    tokenize=1.3e-6,
-    bytes_per_token=262144,
-)
+_FITTED: dict[str, dict[str, float]] = {
+    "qwen3-32b-p5en": {
+        "prefill": 0.0291,
+        "token": 1.49e-05,
+        "attention": 6.70e-07,
+        "transfer": 0.0106,
+        "transfer_token": 4.55e-06,
+        "pull": 0.0,
+        "pull_token": 6.07e-06,
+    },
+    "glm-5-fp8-p5en": {
+        "prefill": 0.0,
+        "token": 7.36e-05,
+        "attention": 2.21e-06,
+        "transfer": 0.0097,
+        "transfer_token": 4.52e-06,
+        "pull": 0.255,
+        "pull_token": 7.4e-07,
+    },
+}
+"""Seconds; rounded. ``antiphon bench simulate --fit announcement`` fits them again."""
+
+
+def preset(name: str) -> RateModel:
+    """A model by its name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in _FITTED:
+        raise ValueError(f"no rate model {name!r}: choose from {', '.join(_FITTED)}, or --fit a sweep")
+    return base(name, PUBLISHED[name], **_FITTED[name])
+
+
+PRESETS = tuple(_FITTED)

@@ -21,9 +21,10 @@ LEASE = 480.0
 
 
 class Proxy:
-    """``prefills``, ``decodes``: modelled engines."""
+    """``prefills``, ``decodes``: modelled engines. ``reuses``: False is plain P/D."""
 
-    def __init__(self, prefills: Sequence[Engine], decodes: Sequence[Engine]) -> None:
+    def __init__(self, prefills: Sequence[Engine], decodes: Sequence[Engine], *, reuses: bool = True) -> None:
+        self._reuses = reuses
         self._prefills = cycle(prefills)
         self._decodes = cycle(decodes)
         self._kept: dict[str, tuple[Engine, Lease]] = {}
@@ -57,7 +58,10 @@ class Proxy:
             keep=LEASE,
         )
         ended = source.loop.time()
-        self._kept[talk.name] = destination, lease
+        if self._reuses:
+            self._kept[talk.name] = destination, lease
+        else:
+            destination.end(lease.name)
         plan = outcome(Plan(Path.REUSE, Reason.PLANNED), filled.match) if kept is not None else _FIRST
         return served(index, turn, plan, began, first[0][1], ended, first[0][0], filled)
 

@@ -14,10 +14,10 @@ class RateModel:
     ``attention``: each computed token for each thousand tokens before it. ``step``: a step beside that;
     ``stream``: each sequence that gets a token in it; ``chunk``: prompt tokens of a step at most.
 
-    ``transfer``, ``transfer_token``: moving KV, either way. ``pull``, ``pull_token``: what prefill needs
-    beside the transfer to take KV from decode; ``hand_over``, ``hand_over_token``: what decode needs beside
-    the transfer to take it from prefill. ``links``: transfers that an engine makes at once, later ones wait;
-    0: any number. ``tokenize``: on whichever engine gets text.
+    ``transfer``, ``transfer_token``: moving KV from decode to prefill; ``pull``, ``pull_token``: what prefill
+    needs for that beside the transfer. ``hand_over``: before KV is moved from prefill to decode, each token
+    in ``transfer_token`` again. ``links``: transfers that an engine makes at once, later ones wait; 0: any
+    number. ``tokenize``: on whichever engine gets text.
 
     ``bytes_per_token``: of KV. ``assumed``: what no figure told. ``errors``: what it was fitted to, (figure,
     seconds, seconds by the model).
@@ -35,7 +35,6 @@ class RateModel:
     pull: float = 0.0
     pull_token: float = 0.0
     hand_over: float = 0.0
-    hand_over_token: float = 0.0
     links: int = 0
     tokenize: float = 0.0
     bytes_per_token: int = 0
@@ -46,9 +45,13 @@ class RateModel:
         """Seconds to compute ``new`` tokens that follow ``before`` others, once it is their turn."""
         return new * (self.token + self.attention * (before + new / 2) / 1000)
 
-    def move(self, tokens: int) -> float:
-        """Seconds to move the KV of so many tokens."""
-        return self.transfer + tokens * self.transfer_token
+    def pulling(self, tokens: int) -> float:
+        """Seconds until prefill has the KV of so many tokens from decode."""
+        return self.transfer + self.pull + tokens * (self.transfer_token + self.pull_token)
+
+    def handing_over(self, tokens: int) -> float:
+        """Seconds until decode has the KV of so many tokens from prefill."""
+        return self.hand_over + tokens * self.transfer_token
 
     @property
     def worst_error(self) -> float:

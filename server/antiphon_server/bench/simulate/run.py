@@ -148,7 +148,7 @@ async def _run(
     }
     router: Proxy | Router
     if policy.proxy:
-        router = Proxy([*prefills.values()], [*decodes.values()])
+        router = Proxy([*prefills.values()], [*decodes.values()], reuses=policy.paths != ("cold",))
     else:
         router = Router(prefills, decodes, policy, settings)
     await router.start()

@@ -1,0 +1,180 @@
+"""``antiphon bench simulate``: policies on a fleet that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from antiphon_server.bench.simulate.rates import RateModel
+    from antiphon_server.bench.simulate.workload import Lane
+
+ANNOUNCEMENT = "announcement"
+
+
+def simulate(
+    prefill: Annotated[int, typer.Option(min=1, help="Prefill engines, at most 64.")] = 4,
+    decode: Annotated[int, typer.Option(min=1, help="Decode engines, at most 64.")] = 4,
+    conversations: Annotated[int, typer.Option(min=1, help="At once; ignored with --trace.")] = 200,
+    turns: Annotated[
+        int | None, typer.Option(min=1, help="Of each conversation; default: as agents' are spread.")
+    ] = None,
+    window: Annotated[
+        float | None, typer.Option(min=0, help="Seconds within which all conversations begin.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="Comma-separated: cold, proxy, reuse, append, auto, off.")
+    ] = "cold,proxy,append,auto",
+    model: Annotated[str, typer.Option(help="Rates: qwen3-32b-p5en or glm-5-fp8-p5en.")] = "qwen3-32b-p5en",
+    fit: Annotated[
+        str | None,
+        typer.Option(help="Rates fitted to this sweep.json, or anew to the 'announcement'."),
+    ] = None,
+    trace: Annotated[
+        list[Path] | None, typer.Option(help="Conversations of these logs instead of modelled agents.")
+    ] = None,
+    copies: Annotated[int, typer.Option(min=1, help="Of each of the trace's conversations.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same figures.")] = 1,
+    cache: Annotated[bool, typer.Option(help="Prefill has a prefix cache of its own.")] = True,
+    kv: Annotated[int, typer.Option(min=1, help="Tokens of KV that each engine holds.")] = 2_000_000,
+    budget: Annotated[
+        float | None, typer.Option(help="Share of decode's KV that resting conversations may hold.")
+    ] = None,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Instead: the announcement's method at all its lengths.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder of figures and tables.")] = Path("out/simulate"),
+) -> None:
+    """Simulate policies on a fleet: the router's own decisions, on engines of which only the rates are known.
+
+    A simulation, not a measurement. Ends with 0, with 2 if it could not be run.
+    """
+    from antiphon_server.bench.keep import write_json
+    from antiphon_server.bench.screen import screen
+    from antiphon_server.bench.simulate import chart
+    from antiphon_server.bench.simulate.fleet import Fleet
+    from antiphon_server.bench.simulate.policy import policies
+    from antiphon_server.bench.simulate.report import LABEL, Report
+    from antiphon_server.bench.simulate.run import simulate as run
+    from antiphon_server.bench.simulate.table import markdown, tables, write_csv
+
+    console = screen()
+    try:
+        if curve:
+            _curve(console, fit, out)
+            return
+        rates = _rates(model, fit)
+        fleet = Fleet(prefill, decode, kv, kv, prefill_cache=cache)
+        chosen = policies([name.strip() for name in policy.split(",")])
+        lanes, traffic = _traffic(conversations, turns, window, trace, copies, seed)
+        settings: dict[str, object] = {} if budget is None else {"keep_share": budget}
+        results = []
+        with console.status("simulating") as status:
+            for each in chosen:
+                status.update(f"simulating {each.name}: {each.title}")
+                results.append(run(lanes, rates, fleet, each, seed=seed, settings=settings))
+    except ValueError as error:  # all of ours that name what to do, and pydantic's
+        _fail(_plain(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    report = Report(LABEL, rates, fleet, traffic, seed, settings, tuple(results))
+    console.print(tables(report))
+    _show_rates(console, rates)
+    write_json(report.without_samples(), out / "simulate.json")
+    write_csv(report, out / "simulate.csv")
+    (out / "simulate.md").write_text(markdown(report))
+    chart.compared(report, out / "simulate.png")
+    console.print(f"written: {out}/simulate.json, .csv, .md, .png", highlight=False)
+
+
+def _rates(model: str, fit: str | None) -> RateModel:
+    from antiphon_server.bench.simulate import fit_published, fit_sweep
+    from antiphon_server.bench.simulate.presets import preset
+    from antiphon_server.bench.simulate.published import PUBLISHED, with_errors
+
+    if fit is None:
+        return with_errors(preset(model), PUBLISHED[model])
+    if fit != ANNOUNCEMENT:
+        return fit_sweep.fit(Path(fit))
+    preset(model)
+    return fit_published.fit(model, PUBLISHED[model])
+
+
+def _traffic(
+    conversations: int,
+    turns: int | None,
+    window: float | None,
+    trace: list[Path] | None,
+    copies: int,
+    seed: int,
+) -> tuple[list[Lane], str]:
+    """Conversations, and what they are in words."""
+    from dataclasses import replace
+
+    from antiphon_server.bench.simulate.workload import CODING_AGENT, from_trace
+    from antiphon_server.traces.read import read
+
+    if trace:
+        told = read(trace)
+        lanes = from_trace(told, window=window, copies=copies, seed=seed)
+        return lanes, f"{len(lanes)} conversations of {', '.join(map(str, trace))} ({told.format})"
+    work = replace(
+        CODING_AGENT,
+        turns=CODING_AGENT.turns if turns is None else turns,
+        window=CODING_AGENT.window if window is None else window,
+    )
+    return work.lanes(conversations, seed), f"{conversations} conversations of {work.name}"
+
+
+def _curve(console: Console, fit: str | None, out: Path) -> None:
+    from antiphon_server.bench.simulate import chart
+    from antiphon_server.bench.simulate.presets import PRESETS
+    from antiphon_server.bench.simulate.published import PUBLISHED, point
+    from antiphon_server.bench.simulate.report import LABEL
+
+    if fit not in (None, ANNOUNCEMENT):
+        raise ValueError(f"--curve with --fit {fit}: its figures are the announcement's, leave --fit out")
+    fits = []
+    console.print(LABEL, style="bold yellow")
+    for name in PRESETS:
+        rates, published = _rates(name, fit), PUBLISHED[name]
+        points = [point(rates, length) for length in published.lengths]
+        fits.append((published, rates, points))
+        console.print(f"{published.title}: TTFT, reuse off and on, seconds")
+        for found in points:
+            off, on = found.off.ttft["all"], found.on.ttft["all"]
+            assert off is not None
+            assert on is not None
+            gain = off.mean / on.mean
+            console.print(f"  {found.prefix:6d}  {off.mean:.3f}  {on.mean:.3f}  {gain:.2f}x", highlight=False)
+        _show_rates(console, rates)
+    chart.curve(fits, out / "curve.png")
+    console.print(f"written: {out}/curve.png", highlight=False)
+
+
+def _show_rates(console: Console, rates: RateModel) -> None:
+    from antiphon_server.bench.simulate.table import errors, parameters
+
+    console.print(f"rates: {rates.name}", style="bold")
+    console.print("  " + " · ".join(f"{name} {value}" for name, value in parameters(rates)), highlight=False)
+    for line in rates.assumed:
+        console.print(f"  assumed: {line}", highlight=False)
+    for name, given, found, error in errors(rates):
+        console.print(f"  {name:40} {given:>9} {found:>9} {error:>8}", highlight=False)
+
+
+def _plain(error: ValueError) -> str:
+    """Without pydantic's frame around what is wrong."""
+    found = getattr(error, "errors", None)
+    if callable(found):
+        return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found())
+    return str(error)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,153 @@
+"""A comparison in print: on screen, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from antiphon_server.bench.simulate.rates import RateModel
+from antiphon_server.bench.simulate.report import Report
+from antiphon_server.bench.simulate.run import Result
+from antiphon_server.bench.simulate.served import GROUPS
+from antiphon_server.bench.simulate.spread import Spread
+
+TTFT = ("policy", "turns", "TTFT mean", "p50", "p95", "p99", "turn 1", "2-5", "6+", "ITL mean", "p99")
+LOAD = (
+    "policy",
+    "append/reuse/cold",
+    "P busy",
+    "D busy",
+    "D on prompts",
+    "pinned mean",
+    "most",
+    "budget",
+    "given up",
+    "waits",
+    "moved",
+    "turns/s",
+)
+
+
+def ttft_row(result: Result) -> tuple[str, ...]:
+    """In the order of :data:`TTFT`; of the groups it is the mean."""
+    whole, pace = result.ttft["all"], result.pace
+    return (
+        result.policy,
+        f"{result.turns}",
+        *(_seconds(whole, name) for name in ("mean", "p50", "p95", "p99")),
+        *(_seconds(result.ttft[group], "mean") for group in GROUPS[1:]),
+        *(_milliseconds(pace, name) for name in ("mean", "p99")),
+    )
+
+
+def load_row(result: Result) -> tuple[str, ...]:
+    """In the order of :data:`LOAD`."""
+    shares = "/".join(f"{100 * result.share(path):.0f}" for path in ("append", "reuse", "cold"))
+    return (
+        result.policy,
+        f"{shares} %",
+        f"{result.prefill_busy:.0%}",
+        f"{result.decode_busy:.0%}",
+        f"{result.decode_prompts:.1%}",
+        f"{result.pinned_mean:.0%}",
+        f"{result.pinned_most:.0%}",
+        f"{result.budget:.0%}" if result.budget else "none",
+        f"{sum(result.evictions.values())}",
+        f"{result.waits}",
+        _bytes(result.moved),
+        f"{result.rate:.1f}",
+    )
+
+
+def tables(report: Report) -> RenderableType:
+    """Waiting times, then load."""
+    parts: list[RenderableType] = [Text(LINE, style="bold yellow") for LINE in report.conditions()[:1]]
+    for columns, row in ((TTFT, ttft_row), (LOAD, load_row)):
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for column in columns:
+            table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+        for result in report.results:
+            table.add_row(*row(result))
+        parts += [table, Text()]
+    parts += [Text(line) for line in report.conditions()[1:]]
+    return Group(*parts)
+
+
+def markdown(report: Report) -> str:
+    """Both tables, the rates and their errors."""
+    lines = ["# Simulated fleet", "", f"**{report.label}**", ""]
+    lines += [f"- {line}" for line in report.conditions()[1:]] + [""]
+    for columns, row in ((TTFT, ttft_row), (LOAD, load_row)):
+        lines += _grid(columns, [row(result) for result in report.results])
+    lines += ["## Rates", "", *rates_markdown(report.model)]
+    return "\n".join(lines) + "\n"
+
+
+def rates_markdown(model: RateModel) -> list[str]:
+    """Parameters, what was assumed, and the error at each figure that they were fitted to."""
+    lines = _grid(("parameter", "value"), list(parameters(model)))
+    if model.assumed:
+        lines += ["Assumed, as no figure tells: " + "; ".join(model.assumed) + ".", ""]
+    if model.errors:
+        lines += _grid(("figure", "given", "by the fit", "error"), list(errors(model)))
+    return lines
+
+
+def parameters(model: RateModel) -> Iterator[tuple[str, str]]:
+    """Name and value."""
+    for name in ("prefill", "step", "stream", "transfer", "pull", "hand_over"):
+        yield name, f"{getattr(model, name) * 1e3:.3g} ms"
+    for name in ("token", "transfer_token", "pull_token", "tokenize"):
+        yield f"{name}, of 1000", f"{getattr(model, name) * 1e6:.3g} ms"
+    yield "attention, of 1000 after 1000", f"{model.attention * 1e6:.3g} ms"
+    yield "chunk", f"{model.chunk} tokens"
+    yield "KV", f"{model.bytes_per_token} bytes a token"
+
+
+def errors(model: RateModel) -> Iterator[tuple[str, str, str, str]]:
+    """Figure, as it was given, as the fit has it, relative error."""
+    for name, given, found in model.errors:
+        yield name, f"{given * 1e3:.0f} ms", f"{found * 1e3:.0f} ms", f"{100 * (found / given - 1):+.1f} %"
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """A line for each policy and group of turns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ("simulation", "policy", "turns", "count", "mean", "p50", "p95", "p99", "most", *LOAD[1:])
+        )
+        for result in report.results:
+            for group in GROUPS:
+                found = result.ttft[group]
+                if found is not None:
+                    figures = (found.count, found.mean, found.p50, found.p95, found.p99, found.most)
+                    writer.writerow(("yes", result.policy, group, *figures, *load_row(result)[1:]))
+
+
+def _grid(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _seconds(found: Spread | None, name: str) -> str:
+    return "-" if found is None else f"{getattr(found, name):.3g} s"
+
+
+def _milliseconds(found: Spread | None, name: str) -> str:
+    return "-" if found is None else f"{1e3 * getattr(found, name):.1f} ms"
+
+
+def _bytes(size: int) -> str:
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} PB"
