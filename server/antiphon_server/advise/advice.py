@@ -140,6 +140,7 @@ def _advice(
         reuses=engines.reuses,
         estimated=trace.estimated,
         room=room,
+        fits=_fits(held, engines, conversations, asked.decodes) if not clock else None,
     )
     judgement = judge(case)
     needs = fleet(turns, off, warm, held.chosen, engines.capacity)
@@ -169,6 +170,13 @@ def _advice(
         room,
         curves(turns, engines, held, off, warm),
     )
+
+
+def _fits(held: Retention, engines: Hardware, conversations: float | None, decodes: int) -> float | None:
+    wanted = held.chosen.pinned * (conversations or 0.0)
+    if engines.capacity is None or not wanted:
+        return None
+    return engines.capacity * decodes * _SHARE / wanted
 
 
 def _keep(turns: Sequence[Turn], asked: Asked, engines: Hardware) -> float:

@@ -24,6 +24,8 @@ KNOWN = 0.5
 GONE, REWRITTEN = 0.2, 0.1
 """Of the tokens that repeat, those gone; and of what decode held, what is lost to changes of the history:
 from these on with care."""
+ROOM = 0.5
+"""Of what active conversations would pin, what decode must be able to keep."""
 LOCAL = 0.9
 """Of what prefill's own cache could have, what it must have to be taken for warm."""
 ANONYMOUS = 0.5
@@ -35,7 +37,8 @@ class Case:
     """What is judged. ``cold``, ``warm``: expected TTFT by the state of prefill's cache; ``hoped``: with a
     cold one, if every turn came back in time. ``cached``: share of what prefill's cache could have that it
     had, None: not logged. ``anonymous``: share of turns without an id. ``keep``: seconds. ``room``:
-    conversations, as long as they get, that a prefill engine's cache holds."""
+    conversations, as long as they get, that a prefill engine's cache holds. ``fits``: of what active
+    conversations pin, what decode may keep, None: not known, or already in ``retention``."""
 
     repetition: Repetition
     interconnect: Interconnect
@@ -51,6 +54,7 @@ class Case:
     reuses: bool = True
     estimated: bool = False
     room: float | None = None
+    fits: float | None = None
 
     @property
     def gain(self) -> float:

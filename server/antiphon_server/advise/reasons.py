@@ -149,6 +149,17 @@ def unpaid(case: Case) -> tuple[Reason, ...]:
     return (*reasons, Reason(Cause.SMALL, text))
 
 
+def crowded(case: Case) -> Reason:
+    """Decode has no room for what is active."""
+    text = (
+        f"Even kept for {case.keep:.0f} s only, active conversations pin "
+        f"{case.retention.chosen.pinned:,.0f} tokens each, and decode may keep {case.fits or 0.0:.0%} of "
+        "what all of them pin: the rest is given up before its next turn. More decode engines, or fewer "
+        "conversations on them, would change that."
+    )
+    return Reason(Cause.EVICTED, text)
+
+
 def gone(case: Case) -> Reason:
     held = case.retention
     if held.evicted > held.idle + held.chance:
@@ -222,6 +233,8 @@ def cautions(case: Case) -> tuple[Reason, ...]:
             f"thoughts): {lost:.0%} of what decode held is lost by it."
         )
         cautions.append(Reason(Cause.REWRITTEN, text))
+    if case.fits is not None and case.fits < 1.0:
+        cautions.append(crowded(case))
     if link.slow:
         cautions.append(short(case))
     if case.cached is not None and case.cached >= LOCAL:

@@ -12,7 +12,7 @@ from antiphon_server.advise.quantiles import Weighted, weighted
 from antiphon_server.advise.sessions import active_at_once, active_seconds, followed
 from antiphon_server.advise.turn import Turn
 
-KEEPS = (60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0)
+KEEPS = (10.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0)
 """Seconds; values of ``keep`` that are compared."""
 _POINTS = 240
 

@@ -88,8 +88,9 @@ def _keep(option: Option, held: Retention) -> Setting:
     if not held.known:
         return Setting("keep", f"{_DEFAULT_KEEP:.0f}", "the default: the log tells no gaps")
     longest = held.options[-1]
+    limit = "as long as decode's memory allows; " if option.found < ENOUGH * longest.found else ""
     why = (
-        f"finds {option.found:.0%} of the tokens that repeat; {longest.keep:.0f} s would find "
+        f"{limit}finds {option.found:.0%} of the tokens that repeat; {longest.keep:.0f} s would find "
         f"{longest.found:.0%} and pin {longest.pinned / max(option.pinned, 1):.1f} times as much"
     )
     return Setting("keep", f"{option.keep:.0f}", why)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from antiphon_server.advise import reasons
-from antiphon_server.advise.case import FEW_RETURNS, KNOWN, Case
+from antiphon_server.advise.case import FEW_RETURNS, KNOWN, ROOM, Case
 from antiphon_server.advise.reasons import Reason
 
 
@@ -41,6 +41,8 @@ def judge(case: Case) -> Judgement:
         return Judgement(Verdict.OFF, reasons.losses(case), cautions)
     if case.retention.known < KNOWN:
         return Judgement(Verdict.UNKNOWN, (reasons.times(case),), cautions)
+    if case.fits is not None and case.fits < ROOM:
+        return Judgement(Verdict.OFF, (reasons.crowded(case),), cautions)
     if not case.pays:
         return Judgement(Verdict.OFF, reasons.unpaid(case), cautions)
     verdict = Verdict.ON if case.clear and not cautions else Verdict.CARE

@@ -1,0 +1,99 @@
+"""What the router would have kept."""
+
+from __future__ import annotations
+
+import pytest
+from doubles.traffic import growing, timed, traffic
+
+from antiphon_server.advise.fate import Fate, Fates, Keep, fates
+from antiphon_server.advise.retention import retention
+from antiphon_server.advise.turns import turns_of
+from antiphon_server.traces.trace import Call, Trace
+
+
+def _fates(trace: Trace, keep: Keep, *, clock: bool) -> Fates:
+    return fates(turns_of(trace), keep, clock=clock)
+
+
+@pytest.mark.parametrize("clock", [False, True])
+@pytest.mark.parametrize(("gap", "fate"), [(480.0, Fate.KEPT), (480.5, Fate.IDLE)])
+def test_kv_is_gone_once_the_gap_is_longer_than_keep(clock: bool, gap: float, fate: Fate) -> None:
+    calls = growing(3, gap=gap)
+    trace = traffic(timed(calls) if clock else calls)
+    found = _fates(trace, Keep(keep=480.0, least_chance=0.0), clock=clock)
+    assert found.fates == (Fate.FIRST, fate, fate)
+
+
+def test_a_gap_that_is_not_told_is_not_guessed() -> None:
+    assert _fates(traffic(growing(2, gap=None)), Keep(), clock=False).fates == (Fate.FIRST, Fate.UNKNOWN)
+
+
+def test_a_lease_is_not_renewed_where_hardly_anybody_comes_back() -> None:
+    # One hundred conversations that were never continued; the last one is, after 400 s.
+    ended = [timed(growing(1), begin=float(i)) for i in range(100)]
+    late = timed(growing(2, gap=400.0), begin=2000.0)
+    trace = traffic(*ended, late)
+    assert _fates(trace, Keep(least_chance=0.05), clock=True).fates[-1] is Fate.CHANCE
+    assert _fates(trace, Keep(least_chance=0.0), clock=True).fates[-1] is Fate.KEPT
+
+
+def test_the_budget_keeps_those_that_are_worth_most() -> None:
+    # Each holds 20,300 tokens when its first turn ends; both return 60 s later.
+    pair = [timed(growing(2, gap=60.0), begin=begin) for begin in (0.0, 1.0)]
+    trace = traffic(*pair)
+    wide = _fates(trace, Keep(budget=40_600), clock=True)
+    assert wide.fates == (Fate.FIRST, Fate.KEPT, Fate.FIRST, Fate.KEPT)
+    narrow = _fates(trace, Keep(budget=40_599), clock=True)
+    assert narrow.fates == (Fate.FIRST, Fate.EVICTED, Fate.FIRST, Fate.KEPT)
+    assert max(step.tokens for step in narrow.pinned) <= 40_600
+    assert _fates(trace, Keep(budget=20_299), clock=True).fates[1] is Fate.EVICTED
+
+
+def test_pinned_tokens_are_those_of_conversations_at_rest() -> None:
+    # 20,000 + 300 from 5 s on, until the next turn at 15 s; then 20,800 + 300 from 20 s on, for 480 s.
+    found = _fates(traffic(timed(growing(2))), Keep(), clock=True).pinned
+    assert [(step.at, step.tokens) for step in found] == [
+        (5.0, 20_300),
+        (15.0, 0),
+        (20.0, 21_100),
+        (500.0, 0),
+    ]
+
+
+def test_turns_that_meet_in_one_moment_find_what_was_kept() -> None:
+    calls = (Call(1000, 10, at=0.0, seconds=2.0), Call(1200, 10, at=2.0, seconds=0.0, shared=1010))
+    found = _fates(traffic((*calls, Call(1400, 10, at=2.0, shared=1210))), Keep(), clock=True)
+    assert found.fates == (Fate.FIRST, Fate.KEPT, Fate.KEPT)
+
+
+def test_what_each_keep_finds_and_pins_by_hand() -> None:
+    trace = traffic(
+        (
+            Call(1000, 100, seconds=10.0),
+            Call(1500, 100, gap=20.0, seconds=10.0, shared=1100),
+            Call(4000, 100, gap=200.0, seconds=10.0, shared=1600),
+        )
+    )
+    turns = turns_of(trace)
+    held = retention(turns, fates(turns, Keep(keep=60.0), clock=False), 60.0)
+    # Gaps of 20 s and 200 s; 1,100 and 1,600 tokens come back after them.
+    assert dict(held.gaps) == {0.5: 20.0, 0.75: 200.0, 0.9: 200.0, 0.95: 200.0, 0.99: 200.0}
+    assert dict(held.gaps_by_tokens)[0.5] == 200.0
+    assert held.kept == pytest.approx(1100 / 2700)
+    assert held.idle == pytest.approx(1600 / 2700)
+    by = {option.keep: option for option in held.options}
+    assert by[60.0].found == pytest.approx(1100 / 2700)
+    assert by[240.0].found == 1.0
+    # It is active for three times 10 s and 20 + 200 s. With 60 s the turns pin for 20, 60 and 60 s.
+    assert by[60.0].pinned == pytest.approx((1100 * 20 + 1600 * 60 + 4100 * 60) / 250)
+    assert by[60.0].held == pytest.approx((20 + 60 + 60) / 3)
+    assert by[240.0].pinned == pytest.approx((1100 * 20 + 1600 * 200 + 4100 * 240) / 250)
+
+
+def test_conversations_at_once_by_hand() -> None:
+    # In flight or waited for: 0..20 s and 10..30 s. 10 s one, 10 s two, 10 s one.
+    trace = traffic(timed(growing(2), begin=0.0), timed(growing(2), begin=10.0))
+    turns = turns_of(trace)
+    held = retention(turns, fates(turns, Keep(), clock=True), 480.0)
+    assert held.active == pytest.approx((10 + 2 * 10 + 10) / 30)
+    assert held.most == 2

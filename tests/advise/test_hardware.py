@@ -1,0 +1,118 @@
+"""What computing and moving cost, against the announcement's figures and the models' own configurations."""
+
+from __future__ import annotations
+
+import pytest
+
+from antiphon_server.advise.hardware import Given, Hardware, UnknownHardwareError, hardware
+from antiphon_server.advise.models import MODELS, find
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("tiny", 4 * 2 * 2 * 64 * 4),  # float32
+        ("llama-3.1-8b", 32 * 2 * 8 * 128 * 2),
+        ("llama-3.1-70b", 80 * 2 * 8 * 128 * 2),
+        ("qwen3-32b", 64 * 2 * 8 * 128 * 2),
+        ("gpt-oss-120b", 36 * 2 * 8 * 64 * 2),
+        ("deepseek-v3", 61 * (512 + 64) * 2),
+        ("glm-5", 78 * ((512 + 64) * 2 + 132)),
+    ],
+)
+def test_kv_of_a_token(name: str, size: int) -> None:
+    assert MODELS[name].kv_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("Qwen/Qwen3-32B-FP8", "qwen3-32b"),
+        ("QWEN3-30B-A3B", "qwen3-30b-a3b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("tiny", "tiny"),
+        ("my-tiny-model", None),
+    ],
+)
+def test_models_are_found_by_the_names_that_hubs_have(asked: str, found: str | None) -> None:
+    model = find(asked)
+    assert (model.name if model is not None else None) == found
+
+
+@pytest.mark.parametrize(
+    ("model", "prefill", "pull"),
+    [
+        ("qwen3-32b", {2000: 0.153, 24000: 0.744}, {2000: 0.030, 24000: 0.130}),
+        ("glm-5", {2000: 0.500, 20000: 2.331}, {2000: 0.029, 20000: 0.110}),
+    ],
+)
+def test_announced_figures_are_met(model: str, prefill: dict[int, float], pull: dict[int, float]) -> None:
+    found = hardware(Given(model, "p5en"))
+    for tokens, seconds in prefill.items():
+        assert found.prefill(tokens, tokens) == pytest.approx(seconds)
+    for tokens, seconds in pull.items():
+        assert found.pulling(tokens) == pytest.approx(seconds)
+
+
+def test_attention_costs_as_much_as_all_else_at_the_length_that_the_configuration_says() -> None:
+    # 4 x 64 layers x 64 heads x 128 = 2.097 MFLOP for each token before; 2 x 32.8 GFLOP for the parameters.
+    found = hardware(Given("qwen3-32b", "p5en"))
+    length = 2 * 32.8e9 / (4 * 64 * 64 * 128)
+    assert found.attention * length == pytest.approx(found.token)
+
+
+def test_break_even_is_the_first_length_that_is_fetched_as_fast() -> None:
+    found = hardware(Given("qwen3-32b", "p5en"))
+    length = found.break_even()
+    assert length is not None
+    assert found.pulling(length) <= found.computing(length, length)
+    assert found.pulling(length - 1) > found.computing(length - 1, length - 1)
+
+
+def test_break_even_without_attention_by_hand() -> None:
+    # 1 ms a token against 10 ms and 0.5 ms a token: equal at 20 tokens.
+    made = Hardware("x", 1000, 0.1, 1e-3, 0.0, 0.01, 0.5e-3)
+    assert made.break_even() == 20
+
+
+def test_nothing_is_worth_fetching_where_moving_is_slower() -> None:
+    assert Hardware("x", 1000, 0.1, 1e-3, 0.0, 0.01, 1e-3).break_even() is None
+
+
+def test_what_is_given_wins() -> None:
+    found = hardware(Given("qwen3-32b", "p5en", None, 10.0, 1000.0, 5000))
+    assert (found.token, found.capacity) == (1e-3, 5000)
+    assert found.gigabytes == pytest.approx(10.0)
+
+
+def test_a_model_that_is_not_known_needs_its_bytes_and_its_rate() -> None:
+    with pytest.raises(UnknownHardwareError, match=r"--model 'mine' is not known: take one of tiny"):
+        hardware(Given("mine"))
+    with pytest.raises(UnknownHardwareError, match=r"give --prefill-rate"):
+        hardware(Given(kv_bytes=1000))
+    found = hardware(Given(kv_bytes=1000, prefill_rate=500.0))
+    assert (found.kv_bytes, found.token, found.attention) == (1000, 1 / 500, 0.0)
+
+
+def test_an_instance_that_is_not_known_is_named() -> None:
+    with pytest.raises(UnknownHardwareError, match=r"--instance 'p9' is not known: take one of cpu, p4d"):
+        hardware(Given(instance="p9"))
+
+
+def test_what_was_assumed_is_said() -> None:
+    assert hardware(Given()).sources[0] == (
+        "assumed",
+        "qwen3-32b on p5en, as --model and --instance did not say; pass them",
+    )
+    assert "assumed" not in dict(hardware(Given("qwen3-32b", "p5en")).sources)
+
+
+def test_every_gpu_pulls_its_own_copy_of_latent_kv() -> None:
+    found = hardware(Given("deepseek-v3", "p5en"))
+    line = 3200 / 8 * 0.15  # usable GB/s
+    assert found.gigabytes == pytest.approx(line / 8)
+
+
+def test_models_with_sliding_windows_are_not_reused() -> None:
+    assert not hardware(Given("gpt-oss-120b")).reuses
+    assert hardware(Given("glm-5")).reuses

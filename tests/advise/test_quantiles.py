@@ -1,0 +1,43 @@
+"""Quantiles, checked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from antiphon_server.advise.quantiles import quantile, spread, weighted
+
+
+@pytest.mark.parametrize(
+    ("share", "value"),
+    [(0.0, 1), (0.25, 1), (0.26, 2), (0.5, 2), (0.51, 3), (0.75, 3), (0.95, 4), (1.0, 4)],
+)
+def test_quantile_is_the_smallest_value_that_such_a_share_does_not_exceed(share: float, value: int) -> None:
+    assert quantile([3, 1, 4, 2], share) == value
+
+
+def test_weights_count_as_so_many_values() -> None:
+    # 1 x 10, 5 x 30, 2 x 60: sums 10, 40, 100 in order of value 1, 5, 60.
+    values = weighted([(60.0, 60.0), (1.0, 10.0), (5.0, 30.0)])
+    assert [values.at(share) for share in (0.1, 0.11, 0.4, 0.41, 1.0)] == [1, 5, 5, 60, 60]
+    assert [values.below(value) for value in (0.9, 1, 4, 5, 59, 60)] == [0, 0.1, 0.1, 0.4, 0.4, 1.0]
+
+
+def test_what_weighs_nothing_does_not_count() -> None:
+    assert weighted([(1.0, 0.0), (2.0, 1.0)]).at(0.0) == 2
+
+
+def test_nothing_has_no_quantile() -> None:
+    assert quantile([], 0.5) is None
+    assert weighted([]).below(1.0) == 0.0
+    assert spread([]) is None
+
+
+def test_tenths_that_do_not_add_up_in_binary_do_not_shift_a_quantile() -> None:
+    values = weighted((float(i), 0.1) for i in range(10))
+    assert values.at(0.3) == 2
+
+
+def test_spread_of_a_hundred_values() -> None:
+    found = spread([float(i) for i in range(1, 101)])
+    assert found is not None
+    assert (found.count, found.mean, found.p50, found.p95, found.p99) == (100, 50.5, 50, 95, 99)
