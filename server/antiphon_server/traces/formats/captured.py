@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon_server.traces.formats.spans import Span, opened, under
+from antiphon_server.traces.formats.embedded import opened
+from antiphon_server.traces.formats.spans import Span, under
 from antiphon_server.traces.trace import Message
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
-
-import msgspec
 
 from antiphon_server.traces.error import UnreadableError
 from antiphon_server.traces.formats import messages
+from antiphon_server.traces.formats.embedded import opened
 from antiphon_server.traces.formats.exchange import Answered, Asked, answered, asked
 from antiphon_server.traces.formats.format import Format, Reading
 from antiphon_server.traces.formats.record import conversation, failed, parent, times, trace
@@ -44,17 +42,14 @@ _WITHIN = ("body", "json", "payload")
 
 
 def _parts(record: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Any]:
-    """Values under these names, opened where they are JSON as text; then what stands in them."""
+    """What stands under these names, also as text: first what is within it, then itself."""
     for name in names:
-        value = record.get(name)
-        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-            with suppress(msgspec.DecodeError, ValueError, RecursionError):
-                value = msgspec.json.decode(value)
-        if value is None:
-            continue
+        value = opened(record.get(name))
         if isinstance(value, Mapping):
-            yield from (value[inner] for inner in _WITHIN if isinstance(value.get(inner), Mapping))
-        yield value
+            inner = (opened(value.get(within)) for within in _WITHIN)
+            yield from (part for part in inner if isinstance(part, Mapping))
+        if value is not None:
+            yield value
 
 
 def _request(record: Mapping[str, Any]) -> tuple[Asked, Mapping[str, Any], bool] | None:

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from antiphon_server.traces.moment import moment
 
 
@@ -95,16 +93,6 @@ def _value(value: Any) -> Any:
             return attributes(inner.get("values")) if isinstance(inner, Mapping) else {}
         case _:
             return inner
-
-
-def opened(value: Any) -> Any:
-    """What a text of JSON says; all else as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return value
-    return value
 
 
 def under(attributes: Mapping[str, Any], prefix: str) -> list[Any]:

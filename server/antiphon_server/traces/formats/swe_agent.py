@@ -43,7 +43,8 @@ class Reader:
         name = f"{name}-{document.item or document.line}" if document.item or document.line > 1 else name
         steps = [step for step in value.get("trajectory") or () if isinstance(step, Mapping)]
         if steps and all(messages_in(step.get("query")) for step in steps):
-            self._found.append(Conversation(name, _timed([self._asked(step) for step in steps], steps)))
+            asked = [self._call(messages_in(step["query"]) or [], step) for step in steps]
+            self._found.append(Conversation(name, _timed(asked, steps)))
             return
         messages = messages_in(value.get("history"))
         if messages is None:
@@ -57,15 +58,19 @@ class Reader:
         for index, agent in enumerate(agents):
             own = [_sent(m) for m in messages if str(m.get("agent", "")) == agent and not m.get("is_demo")]
             found = list(calls(own, self._pool))
-            timed = _timed(found, steps) if len(agents) == 1 and len(found) == len(steps) else tuple(found)
+            alone = len(agents) == 1
+            if alone and len(steps) == len(found) + 1 and own[-1]["role"] != "assistant":
+                found.append(self._call(own, steps[-1]))  # the answer that ended the run
+            timed = _timed(found, steps) if alone and len(found) == len(steps) else tuple(found)
             if timed:
                 whole = not index
                 self._found.append(
                     Conversation(name if whole else f"{name}/{agent}", timed, None if whole else name)
                 )
 
-    def _asked(self, step: Mapping[str, Any]) -> Call:
-        history = self._pool.all([_sent(message) for message in messages_in(step["query"]) or ()])
+    def _call(self, messages: list[Message], step: Mapping[str, Any]) -> Call:
+        """What a step asked and answered."""
+        history = self._pool.all([_sent(message) for message in messages])
         said = step.get("response")
         content = said if isinstance(said, str) else str(step.get("thought") or "")
         reply: dict[str, Any] = {"role": "assistant", "content": content}

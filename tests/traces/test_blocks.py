@@ -1,0 +1,123 @@
+"""Formats that tell by ids of blocks what repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon_server.traces.error import TraceError
+from antiphon_server.traces.read import read
+from antiphon_server.traces.trace import Trace
+
+Lines = Callable[..., Trace]
+
+
+def asked(t: float, blocks: list[int], **more: Any) -> dict[str, Any]:
+    return {"t": t, "type": "n", "model": "m", "in": 64 * len(blocks), "out": 5, "hash_ids": blocks, **more}
+
+
+def session(*requests: Any, **more: Any) -> dict[str, Any]:
+    return {"id": "s", "block_size": 64, "hash_id_scope": "local", "requests": list(requests), **more}
+
+
+def test_gap_is_think_time_else_what_the_answer_did_not_take(lines: Lines) -> None:
+    trace = lines(
+        session(
+            asked(0.0, [1], api_time=2.0, think_time=9.0),
+            asked(5.0, [1, 2], api_time=1.0, think_time=2.5),
+            asked(10.0, [1, 2, 3]),
+            asked(20.0, [1, 2, 3, 4]),
+        )
+    )
+    assert [call.gap for call in trace.conversations[0].calls] == [None, 2.5, 4.0, 10.0]
+    assert "1 gaps hold the answer before them, too: nothing says how long it took" in trace.notes
+
+
+def test_models_and_sub_agents_are_conversations(lines: Lines) -> None:
+    inner = [asked(0.0, [7, 8]), asked(4.0, [7, 8, 9])]
+    agent = {
+        "t": 6.0,
+        "type": "subagent",
+        "agent_id": "a",
+        "requests": inner,
+        "tool_tokens": 64,
+        "system_tokens": 0,
+    }
+    other = asked(3.0, [5], model="small")
+    trace = lines(
+        session(asked(0.0, [1]), other, agent, asked(20.0, [1, 2]), tool_tokens=30, system_tokens=34)
+    )
+    assert [(c.name, c.parent, c.fixed, [call.at for call in c.calls]) for c in trace.conversations] == [
+        ("s/1", "s", 64, [6.0, 10.0]),
+        ("s", None, 64, [0.0, 20.0]),
+        ("s/small", "s", None, [3.0]),
+    ]
+
+
+def test_sub_agents_may_tell_the_session_s_time(lines: Lines) -> None:
+    agent = {"t": 6.0, "type": "subagent", "requests": [asked(6.5, [7]), asked(8.0, [7, 8])]}
+    trace = lines(session(asked(0.0, [1]), agent))
+    assert [call.at for call in trace.conversations[0].calls] == [6.5, 8.0]
+
+
+def test_ids_mean_the_same_everywhere_only_where_all_say_so(lines: Lines) -> None:
+    common = session(asked(0.0, [1]), hash_id_scope="global")
+    assert lines(common, common).shared_blocks
+    trace = lines(common, session(asked(0.0, [1])))
+    assert not trace.shared_blocks
+    assert any("what sessions share is not known" in note for note in trace.notes)
+    assert [conversation.name for conversation in trace.conversations] == ["s", "s#2"]
+
+
+def test_requests_without_what_is_needed_are_left_out(lines: Lines) -> None:
+    faulty = [asked(0.0, [1], **{"in": None}), asked(0.0, [1], out=-1), {"t": 0.0}, asked(0.0, [1.5]), 3]  # type: ignore[list-item]
+    trace = lines(session(asked(0.0, [1]), *faulty))
+    assert len(trace.conversations[0].calls) == 1
+    assert "5 requests without t, in, out or hash_ids were left out" in trace.notes
+
+
+def mooncake(at: int, prompt: int, blocks: list[int]) -> dict[str, Any]:
+    return {"timestamp": at, "input_length": prompt, "output_length": 10, "hash_ids": blocks}
+
+
+def test_requests_are_chained_where_blocks_go_on(lines: Lines) -> None:
+    trace = lines(
+        mooncake(0, 1200, [0, 1, 2]),  # two full blocks and one that is not
+        mooncake(1000, 1300, [9, 10, 11]),
+        mooncake(3000, 2000, [0, 1, 20, 21]),  # goes on from the first
+        mooncake(
+            9000, 2600, [0, 1, 20, 30, 31, 32]
+        ),  # shares three of its blocks: of its three full ones all
+        mooncake(10000, 1100, [0, 40, 41]),  # shares one block only
+    )
+    assert trace.format == "mooncake"
+    assert (trace.block_size, trace.shared_blocks) == (512, True)
+    assert [[call.at for call in c.calls] for c in trace.conversations] == [[0.0, 3.0, 9.0], [1.0], [10.0]]
+    assert [call.gap for call in trace.conversations[0].calls] == [None, 3.0, 6.0]
+    assert "which gave 3 conversations" in trace.notes[0]
+
+
+def test_what_is_only_a_system_prompt_chains_nothing(lines: Lines) -> None:
+    """The second has nothing of its own before its last block, so the third does not go on from it."""
+    trace = lines(
+        mooncake(0, 1600, [0, 1, 2, 3]), mooncake(1000, 1100, [0, 1, 5]), mooncake(2000, 1700, [0, 1, 6, 7])
+    )
+    assert [len(conversation.calls) for conversation in trace.conversations] == [1, 1, 1]
+
+
+def test_ids_of_two_files_are_not_the_same(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(
+            '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}\n'
+        )
+    trace = read([tmp_path])
+    assert not trace.shared_blocks
+    assert [conversation.name for conversation in trace.conversations] == ["a-1", "b-1"]
+
+
+def test_size_of_blocks_is_needed(lines: Lines) -> None:
+    with pytest.raises(TraceError, match=r'line 1: expected \{"id", "block_size"'):
+        lines({**session(asked(0.0, [1])), "block_size": 0})
