@@ -25,6 +25,7 @@ from antiphon_server.bench.replay.pace import Pace
 from antiphon_server.bench.replay.record import Served
 from antiphon_server.bench.replay.ruler import Ruler
 from antiphon_server.bench.replay.script import Script, Turn
+from antiphon_server.bench.replay.words import words
 from antiphon_server.bench.timing import Timed, ask_async
 
 _FAILED: tuple[type[Exception], ...] = (openai.OpenAIError, json.JSONDecodeError, httpx.HTTPError, OSError)
@@ -37,6 +38,9 @@ except ImportError:
 
 GIVE_UP = 8
 """Conversations in a row, of all clients, that cannot connect: the server is gone."""
+
+
+_WARM_UP_PROMPT, _WARM_UP_ANSWER = 200, 160
 
 
 class GoneError(RuntimeError):
@@ -75,7 +79,7 @@ class Manner:
 @dataclass
 class Played:
     """``waits``: inter-token latencies by arm and class of turn. ``seconds``: that each arm was asked.
-    ``prefill``, ``decode``: engines' counters of each arm."""
+    ``prefill``, ``decode``: engines' counters of each arm. ``stopped``: why it ended before its end."""
 
     turns: list[Served] = field(default_factory=list)
     waits: dict[tuple[str, str], array[float]] = field(default_factory=dict)
@@ -84,6 +88,7 @@ class Played:
     decode: dict[str, Counters] = field(default_factory=dict)
     compared: int = 0
     differences: list[Difference] = field(default_factory=list)
+    stopped: str | None = None
 
 
 class Player:
@@ -115,9 +120,6 @@ class Player:
         """All conversations by each arm. With several arms a group of as many conversations as there are
         clients is played by one arm after the other, in rotating order: arms do not load each other, and what
         drifts on the machine meets all of them.
-
-        Raises:
-            GoneError: nothing answers any more.
         """
         self._begun = self._clock()
         size = len(scripts) if len(self._arms) == 1 else self._manner.clients
@@ -127,6 +129,8 @@ class Player:
             shift = number % len(self._arms)
             for arm in (*self._arms[shift:], *self._arms[:shift]):
                 heard[arm.name] = await self._play(arm, group)
+                if self.played.stopped:
+                    return self.played
             if len(self._arms) > 1:
                 self._compare(group, heard)
         return self.played
@@ -143,10 +147,9 @@ class Player:
         Raises:
             GoneError: an arm does not answer.
         """
-        text = self._manner.ruler.text(200)
-        turns = tuple(
-            Turn(0.0, ({"role": "user", "content": "warm up " * (text // 8)},), 4) for _ in range(2)
-        )
+        text = words("warm up", "", self._manner.ruler.text(_WARM_UP_PROMPT))
+        # The answer is long enough to be pulled by the second turn, whatever the block and the threshold.
+        turns = [Turn(0.0, ({"role": "user", "content": text},), _WARM_UP_ANSWER) for _ in range(2)]
         for arm in self._arms:
             client = self._clients[arm.name]
             try:
@@ -165,16 +168,13 @@ class Player:
         waiting = iter(group)
         heard: dict[str, list[Timed]] = {}
         clients = min(self._manner.clients, len(group))
-        gone: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 for index in range(clients):
                     delay = self._manner.start * index / clients
                     tasks.create_task(self._serve(arm, waiting, heard, delay))
         except* GoneError as several:
-            gone = several.exceptions[0]
-        if gone is not None:
-            raise gone
+            self.played.stopped = str(several.exceptions[0])
         played = self.played
         played.seconds[arm.name] = played.seconds.get(arm.name, 0.0) + self._clock() - begun
         if counters is not None and (after := self._counters()) is not None:
@@ -265,7 +265,10 @@ class Player:
     def _counters(self) -> tuple[Counters, Counters] | None:
         if self._engines is None:
             return None
-        return self._engines.prefill_counters(), self._engines.decode_counters()
+        try:
+            return self._engines.prefill_counters(), self._engines.decode_counters()
+        except httpx.HTTPError:  # an engine is down: the turns say so
+            return None
 
     def _client(self, arm: Arm) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(

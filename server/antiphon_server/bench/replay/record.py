@@ -116,7 +116,7 @@ class Ratio:
 @dataclass(frozen=True, slots=True)
 class Replay:
     """``sources``: what was read. ``setting``: how it was replayed, for people. ``compared``: turns whose
-    answers were compared between arms."""
+    answers were compared between arms. ``stopped``: why it ended before its end."""
 
     sources: tuple[str, ...]
     setting: tuple[str, ...]
@@ -128,6 +128,7 @@ class Replay:
     differences: tuple[Difference, ...]
     conditions: Conditions
     turns: tuple[Served, ...]
+    stopped: str | None = None
 
     @property
     def errors(self) -> int:
@@ -138,9 +139,10 @@ class Replay:
 
 
 def exit_code(replay: Replay) -> int:
-    """1: an answer differs, a turn failed, or a ratio is below what was asked for."""
+    """1: an answer differs, a turn failed, it was stopped, or a ratio is below what was asked for."""
     enough = all(ratio.enough for ratio in replay.ratios)
-    return 0 if enough and not replay.differences and not replay.errors else 1
+    faults = replay.differences or replay.errors or replay.stopped
+    return 0 if enough and not faults else 1
 
 
 def rows_of(

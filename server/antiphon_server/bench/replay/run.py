@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -67,7 +69,7 @@ def run(
     setting = _setting(trace, played, size, manner, choice, warm)
     for line in (*trace.notes, *setting):
         console.print(line, markup=False, highlight=False)
-    with _Screen(console, planned * len(names)) as watcher:
+    with _Screen(console, planned * len(names)) as watcher, _quiet():
         found = asyncio.run(_play(target, manner, played, watcher, warm))
     return Replay(
         sources=sources,
@@ -90,6 +92,7 @@ def run(
         differences=tuple(found.differences),
         conditions=target.conditions,
         turns=tuple(found.turns),
+        stopped=found.stopped,
     )
 
 
@@ -100,9 +103,14 @@ async def _play(
     try:
         if warm:
             await player.warm_up()
-        return await player.play(played)
+        await player.play(played)
+    except asyncio.CancelledError:  # by Ctrl-C: what was measured is shown
+        if not player.played.turns:
+            raise
+        player.played.stopped = "interrupted"
     finally:
         await player.close()
+    return player.played
 
 
 def _ratios(names: Sequence[str], turns: Sequence[Served], least: Sequence[Wanted]) -> tuple[Ratio, ...]:
@@ -115,7 +123,7 @@ def _ratios(names: Sequence[str], turns: Sequence[Served], least: Sequence[Wante
         if ratio is not None:
             found.append(ratio)
         elif (slow, fast) in asked:
-            raise ValueError(f"--at-least {slow}/{fast}: no turn 2+ was answered by both")
+            found.append(Ratio(slow, fast, 0.0, 0.0, asked[slow, fast]))
     return tuple(found)
 
 
@@ -132,6 +140,18 @@ def _setting(
         f"{at_once}, {manner.pace}{', warmed up' if warm else ''}; temperature 0, "
         f"{'answers of recorded length' if manner.exact else 'answers end by themselves'}",
     )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The SDK warns of histories that were rewritten: a record's are what they are."""
+    log = logging.getLogger("antiphon")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 class _Screen(Watcher):

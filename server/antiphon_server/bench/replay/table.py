@@ -85,6 +85,8 @@ def summary(replay: Replay) -> Iterator[str]:
 
 def faults(replay: Replay) -> Iterator[str]:
     """What must not be."""
+    if replay.stopped is not None:
+        yield f"STOPPED  {replay.stopped}"
     failed = [turn for turn in replay.turns if turn.error is not None]
     for turn in failed[:_SHOWN]:
         yield f"FAILED  {turn.arm}, {turn.conversation}, turn {turn.turn}: {turn.error}"
