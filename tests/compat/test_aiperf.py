@@ -16,42 +16,16 @@ from antiphon_server.simulator import Settings, expected_text
 from antiphon_server.simulator.ask import read_chat
 from antiphon_server.simulator.job import Received
 from antiphon_server.stack.models.tokenizers import byte_tokenizer, save
-from rig import peers
+from rig import guide, peers
 from rig.recipe import ROOT, turns_of
 
+PAGE = "benchmark-tools.md"
+QUIET = ("--ui", "none", "--no-gpu-telemetry", "--export-outputs-json", "--random-seed", "1")
 CONTEXT = 131072
 ENGINE = {"capacity": 16384, "max_model_len": CONTEXT}
 END = 1
 """The token that ends an answer: engines count it, while aiperf counts the tokens of the text."""
 _MATCHED = re.compile(r"^antiphon_matched_tokens_total (\d+)", re.MULTILINE)
-
-MULTI_TURN: list[dict[str, Any]] = [
-    {
-        "session_id": "alpha",
-        "turns": [
-            {"role": "system", "text": "You are a careful agent that answers at length."},
-            {"text": "What is in the first file? Read it to the end and say what you see there."},
-            {"text": "And in the second one? Compare it with the first."},
-            {"text": "Now write a summary of both."},
-        ],
-    },
-    {
-        "session_id": "beta",
-        "turns": [
-            {"text": "Plan a journey from Bern to Basel, with one stop."},
-            {"text": "With a bicycle?"},
-            {"text": "And back the next day?"},
-            {"text": "What does it cost?"},
-        ],
-    },
-]
-MOONCAKE: list[dict[str, Any]] = [
-    {"session_id": "one", "input_length": 700, "output_length": 20, "hash_ids": [1, 2]},
-    {"session_id": "two", "input_length": 600, "output_length": 20, "hash_ids": [1, 3]},
-    {"session_id": "one", "delay": 2, "input_length": 150, "output_length": 20},
-    {"session_id": "two", "delay": 2, "input_length": 150, "output_length": 20},
-    {"session_id": "one", "delay": 2, "input_length": 90, "output_length": 20},
-]
 
 
 @dataclass(frozen=True)
@@ -100,24 +74,21 @@ class Profile:
 
 @pytest.fixture
 def profile(simulated_stack: Any, tmp_path: Path) -> Callable[..., Profile]:
-    """Run ``aiperf profile`` with some more flags."""
+    """Run one of the guide's commands."""
 
-    def profile(*flags: str) -> Profile:
-        aiperf = peers.environment() / "bin" / "aiperf"
+    def profile(name: str, **variables: object) -> Profile:
+        programs = peers.environment() / "bin"
         tokenizer, results = tmp_path / "tokenizer", tmp_path / "results"
         tokenizer.mkdir()
         save(byte_tokenizer(), tokenizer, context=CONTEXT)
+        guide.write_files(PAGE, tmp_path)
         stack = simulated_stack(prefill=ENGINE, decode=ENGINE)
-        # fmt: off
-        peers.output_of_peer(
-            str(aiperf), "profile", "--model", stack.decode.settings.model, "--tokenizer", str(tokenizer),
-            "--url", stack.router, "--endpoint-type", "chat", "--streaming",
-            "--session-header", "X-Session-ID", "--ui", "none", "--no-gpu-telemetry",
-            "--export-outputs-json", "--artifact-dir", str(results), "--random-seed", "1",
-            *flags,
-            folder=tmp_path,
+        program, *words = guide.command(
+            PAGE, name, ROUTER=stack.router, MODEL="simulated", TOKENIZER=tokenizer, **variables
         )
-        # fmt: on
+        peers.output_of_peer(
+            str(programs / program), *words, *QUIET, "--artifact-dir", str(results), folder=tmp_path
+        )
         metrics = httpx.get(f"{stack.router}/metrics", trust_env=False).text
         return Profile(
             json.loads((results / "profile_export_aiperf.json").read_text()),
@@ -132,17 +103,8 @@ def profile(simulated_stack: Any, tmp_path: Path) -> Callable[..., Profile]:
     return profile
 
 
-def lines(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    return str(path)
-
-
-def test_conversations_are_reused_and_counts_agree(profile: Callable[..., Profile], tmp_path: Path) -> None:
-    ran = profile(
-        "--input-file",
-        lines(tmp_path / "conversations.jsonl", MULTI_TURN),
-        *("--custom-dataset-type", "multi_turn", "--concurrency", "2", "--conversation-num", "2"),
-    )
+def test_conversations_are_reused_and_counts_agree(profile: Callable[..., Profile]) -> None:
+    ran = profile("multi-turn")
     ran.assert_served(requests=7, conversations=2)
     ran.assert_tokens_agree()
     ran.assert_exact()
@@ -151,11 +113,8 @@ def test_conversations_are_reused_and_counts_agree(profile: Callable[..., Profil
     assert lengths == ran.values("usage_completion_tokens")
 
 
-def test_mooncake_sessions_are_reused(profile: Callable[..., Profile], tmp_path: Path) -> None:
-    ran = profile(
-        *("--input-file", lines(tmp_path / "mooncake.jsonl", MOONCAKE), "--use-legacy-max-tokens"),
-        *("--custom-dataset-type", "mooncake_trace", "--concurrency", "2", "--conversation-num", "2"),
-    )
+def test_mooncake_sessions_are_reused(profile: Callable[..., Profile]) -> None:
+    ran = profile("mooncake")
     ran.assert_served(requests=5, conversations=2)
     ran.assert_tokens_agree()
     ran.assert_exact()
@@ -163,11 +122,7 @@ def test_mooncake_sessions_are_reused(profile: Callable[..., Profile], tmp_path:
 
 def test_coding_agent_trace_reuses_what_it_could(profile: Callable[..., Profile]) -> None:
     """Its prompts repeat what was sent, and other text in place of the answers: reuse ends there."""
-    trace = ROOT / "tests" / "data" / "coding_agents" / "trace_0167.json"
-    ran = profile(
-        *("--input-file", str(trace), "--custom-dataset-type", "weka_trace", "--ignore-trace-delays"),
-        *("--concurrency", "1", "--request-count", "6"),
-    )
+    ran = profile("weka", TRACE=ROOT / "tests" / "data" / "coding_agents" / "trace_0167.json")
     ran.assert_served(requests=6, conversations=1)
     ran.assert_tokens_agree()
     ran.assert_exact()
