@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,11 @@ settings.load_profile("same")
 
 @dataclass(frozen=True)
 class SimulatedStack:
-    """For code that blocks: its servers have an event loop of their own."""
+    """For code that blocks: its servers have an event loop of their own. ``router``: the first one;
+    ``routers``: all, by name."""
 
     router: str
+    routers: dict[str, str]
     prefill_url: str
     decode_url: str
     prefill: SimulatedEngine
@@ -50,8 +52,8 @@ class _Guest(uvicorn.Server):
 class _Background:
     """Runs a stack until it is told to end."""
 
-    def __init__(self, prefill: Settings, decode: Settings, router: dict[str, Any]) -> None:
-        self._settings = (prefill, decode, router)
+    def __init__(self, prefill: Settings, decode: Settings, routers: dict[str, dict[str, Any]]) -> None:
+        self._settings = (prefill, decode, routers)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="simulated-stack")
         self._stack: SimulatedStack | None = None
@@ -72,21 +74,33 @@ class _Background:
         cluster = SimulatedCluster()
         prefill, decode = (SimulatedEngine(own, cluster=cluster) for own in self._settings[:2])
         try:
-            async with serve(prefill) as p_url, serve(decode) as d_url:
-                router = {"paths": ["reuse"], "calibrate": False, **self._settings[2]}
-                app = create_app(RouterSettings(prefill=[p_url], decode=[d_url], **router))
-                config = uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=2)
-                server = _Guest(config)
-                serving = asyncio.create_task(server.serve())
-                await server.up.wait()
-                port = server.servers[0].sockets[0].getsockname()[1]
-                self._stack = SimulatedStack(f"http://127.0.0.1:{port}", p_url, d_url, prefill, decode)
+            async with serve(prefill) as p_url, serve(decode) as d_url, contextlib.AsyncExitStack() as ends:
+                urls: dict[str, str] = {}
+                for name, own in self._settings[2].items():
+                    router = {"paths": ["reuse"], "calibrate": False, **own}
+                    urls[name] = await ends.enter_async_context(
+                        _routing(RouterSettings(prefill=[p_url], decode=[d_url], **router))
+                    )
+                first = next(iter(urls.values()))
+                self._stack = SimulatedStack(first, urls, p_url, d_url, prefill, decode)
                 self._ready.set()
                 await self._end.wait()
-                server.should_exit = True
-                await serving
         finally:
             self._ready.set()
+
+
+@contextlib.asynccontextmanager
+async def _routing(settings: RouterSettings) -> AsyncIterator[str]:
+    """A router on a port of its own."""
+    config = uvicorn.Config(
+        create_app(settings), port=0, ws="none", log_config=None, timeout_graceful_shutdown=2
+    )
+    server = _Guest(config)
+    serving = asyncio.create_task(server.serve())
+    await server.up.wait()
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await serving
 
 
 StartStack = Callable[..., SimulatedStack]
@@ -94,7 +108,7 @@ StartStack = Callable[..., SimulatedStack]
 
 @pytest.fixture
 def simulated_stack() -> Iterator[StartStack]:
-    """Start one: ``prefill``, ``decode`` and ``router`` are settings."""
+    """Start one: ``prefill``, ``decode`` and ``router`` are settings; ``routers``: of several, by name."""
     with contextlib.ExitStack() as ends:
 
         def start(
@@ -102,12 +116,13 @@ def simulated_stack() -> Iterator[StartStack]:
             prefill: dict[str, Any] | None = None,
             decode: dict[str, Any] | None = None,
             router: dict[str, Any] | None = None,
+            routers: dict[str, dict[str, Any]] | None = None,
         ) -> SimulatedStack:
             given: dict[str, Any] = {"role": "prefill", "prefix_caching": False, "threshold": 0}
             background = _Background(
                 Settings(**{**given, **(prefill or {})}),
                 Settings(**{"role": "decode", **(decode or {})}),
-                router or {},
+                routers or {"router": router or {}},
             )
             ends.callback(background.stop)
             return background.start()

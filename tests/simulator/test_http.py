@@ -297,3 +297,19 @@ async def test_a_dropped_reply_may_have_been_worked_for(
     with pytest.raises(ConnectionDroppedError):
         await http.post(CHAT, json={"messages": MESSAGES, "kv_transfer_params": APPEND})
     assert len(one.pinned) == 1
+
+
+async def test_prefix_cache_is_emptied_in_dev_mode_only() -> None:
+    own = engine(dev=True)
+    body = {"messages": MESSAGES, "max_tokens": 4, "kv_transfer_params": COLD}
+    await post(own, CHAT, body)
+    await post(own, CHAT, body)
+    assert own.counters.local > 0
+    before = own.counters.local
+    assert await post(own, "/reset_prefix_cache", {}) == {"success": False}  # blocks are kept for a reader
+    await post(own, LEASES_PATH, {"release": own.pinned})
+    assert await post(own, "/reset_prefix_cache", {}) == {"success": True}
+    await post(own, CHAT, body)
+    assert own.counters.local == before
+    async with client(engine()) as http:
+        assert (await http.post("/reset_prefix_cache")).status_code == 404

@@ -36,7 +36,10 @@ def axes_of(axes: Axes, title: str, *, above: float = 6.0) -> None:
     axes.tick_params(length=0, labelsize=8.5, labelcolor=MUTED)
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture in the form that the path's ending names; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format=path.suffix.removeprefix(".") or "png")
+def save(figure: Figure, *paths: Path) -> None:
+    """Write a picture in the forms that the paths' endings name; their folders are made."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # once is enough: it takes longer than writing
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format=path.suffix.removeprefix(".") or "png")

@@ -77,6 +77,8 @@ def app(engine: SimulatedEngine) -> ASGIApp:
     ]
     if engine.settings.antiphon:
         routes += [Route(LEASES_PATH, http.leases, methods=["POST"]), Route(INFO_PATH, http.info)]
+    if engine.settings.dev:
+        routes.append(Route("/reset_prefix_cache", http.forget, methods=["POST"]))
     return FaultMiddleware(_Key(Starlette(routes=routes), engine.settings.api_key), engine.faults)
 
 
@@ -197,6 +199,9 @@ class _Http:
 
     async def info(self, request: Request) -> Response:
         return json_reply(msgspec.to_builtins(self._engine.info()))
+
+    async def forget(self, request: Request) -> Response:
+        return json_reply({"success": self._engine.forget()})
 
     async def inject(self, request: Request) -> Response:
         try:

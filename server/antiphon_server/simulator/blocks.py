@@ -106,6 +106,15 @@ class BlockPool:
             if block.references == 0:
                 self._free[block_id] = None
 
+    def forget(self) -> bool:
+        """Empty the cache. False, and nothing is done, while anybody references a block."""
+        if self.used:
+            return False
+        for block_id in self._cached.values():
+            self._blocks[block_id].key = None
+        self._cached.clear()
+        return True
+
     def cache(self, block_id: int, key: bytes) -> None:
         """Offer a full block to later prompts that hash to ``key``, whatever is really in it."""
         if self._caching and key not in self._cached:

@@ -94,6 +94,11 @@ class SimulatedEngine:
         self._settled()
         return self._pool.used
 
+    def forget(self) -> bool:
+        """Empty the prefix cache; False, and nothing is done, while blocks are in use."""
+        self._settled()
+        return self._pool.forget()
+
     @property
     def expired(self) -> int:
         """Leases that ended unread since boot."""

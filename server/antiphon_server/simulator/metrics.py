@@ -10,6 +10,7 @@ def exposition(engine: SimulatedEngine) -> str:
     own, counted = engine.settings, engine.counters
     base = f'engine="0",model_name="{own.model}"'
     config = f'block_size="{own.block_size}",num_gpu_blocks="{own.capacity}",engine="0"'
+    config += f',enable_prefix_caching="{own.prefix_caching}"'
     rows: list[tuple[str, str, str, float]] = [
         ("vllm:num_requests_running", "gauge", base, engine.running),
         ("vllm:num_requests_waiting", "gauge", base, engine.waiting),

@@ -19,6 +19,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``answer_tokens`` and ``reasoning_tokens``: letters an answer has when nothing ends it earlier.
     ``tool_turns``: tools that the model calls, where it may, before it answers what the user said.
     ``store``: responses are kept for ``previous_response_id`` (vLLM: VLLM_ENABLE_RESPONSES_API_STORE).
+    ``dev``: the prefix cache can be emptied from outside (vLLM: VLLM_SERVER_DEV_MODE).
     ``drift``: text with two letters in a row does not tokenise back to the ids that were sampled.
     """
 
@@ -48,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_turns: int = 0
     drift: bool = False
     store: bool = False
+    dev: bool = False
     api_key: str | None = None
     host: str = "127.0.0.1"
     side_channel_port: int = 5600

@@ -48,9 +48,9 @@ def draw(sweep: Sweep, verdict: Verdict, folder: Path) -> list[Path]:
             (f"ttft-{cache}", _ttft(sweep, cache, found, same)),
             (f"split-{cache}", _split(sweep, cache, found, same)),
         ):
-            for ending in FORMATS:
-                written.append(folder / f"{name}{ending}")
-                save(figure, written[-1])
+            paths = [folder / f"{name}{ending}" for ending in FORMATS]
+            save(figure, *paths)
+            written += paths
     return written
 
 

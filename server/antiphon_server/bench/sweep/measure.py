@@ -90,14 +90,14 @@ def _states(site: Site) -> tuple[tuple[Cache, ...], bool]:
 
 
 def _runs(plan: Plan, arms: Sequence[Arm]) -> Iterator[tuple[int, int, range, Sequence[Arm]]]:
-    """Repeat, length, conversations, and the arms in the order of this run: each is first as often."""
-    number = 0
+    """Repeat, length, conversations, and the arms in the order of this run: each is first as often, and has
+    now one, now the other before it."""
     for repeat in range(1, plan.repeat + 1):
-        for length in plan.lengths:
-            for group in plan.groups():
-                first = (number + repeat) % len(arms)
-                yield repeat, length, group, (*arms[first:], *arms[:first])
-                number += 1
+        step = 1 if repeat % 2 else -1
+        for place, length in enumerate(plan.lengths):
+            for number, group in enumerate(plan.groups()):
+                first = repeat + place + number
+                yield repeat, length, group, [arms[(first + step * i) % len(arms)] for i in range(len(arms))]
 
 
 class _Bench:

@@ -76,8 +76,8 @@ def legend(sweep: Sweep) -> Iterator[str]:
     )
     yield (
         "TTFT at the client: median and quartiles. off/arm: median of turn-by-turn ratios. P, D: prefill and "
-        "decode engine computing until the first token; D→P, P→D: moving KV; P tokens: computed there; by the "
-        "engines' own counters, medians. gap: between tokens. paths: turns by what the router did and why."
+        "decode engine computing until the first token; D→P, P→D: moving KV; P tokens: computed there; "
+        "by the engines' own counters, medians. gap: between tokens. paths: what the router did, and why."
     )
 
 

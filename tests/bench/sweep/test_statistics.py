@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from antiphon_server.bench.sweep.statistics import percentile, ratio, spread
+
+
+def test_spread_is_median_and_quartiles() -> None:
+    found = spread([4.0, 1.0, 3.0, 2.0, 5.0])
+    assert (found.median, found.low, found.high, found.n) == (3.0, 2.0, 4.0, 5)
+
+
+def test_single_value_has_no_spread() -> None:
+    assert (spread([7.0]).low, spread([7.0]).high) == (7.0, 7.0)
+
+
+def test_ratio_pairs_what_was_measured_together() -> None:
+    # The machine slowed down tenfold halfway: medians of the sides alone would not tell 2.
+    pairs = [(2.0, 1.0), (2.2, 1.1), (20.0, 10.0), (18.0, 9.0)]
+    found = ratio(pairs)
+    assert (found.value, found.low, found.high, found.n) == (2.0, 2.0, 2.0, 4)
+
+
+def test_interval_of_a_ratio_grows_with_its_noise() -> None:
+    steady = ratio([(1.0 + 0.01 * (i % 3), 1.0) for i in range(12)])
+    noisy = ratio([(1.0 + 0.3 * (i % 3), 1.0) for i in range(12)])
+    assert steady.high - steady.low < noisy.high - noisy.low
+    assert noisy.low <= noisy.value <= noisy.high
+
+
+def test_interval_is_the_same_each_time() -> None:
+    pairs = [(1.0 + 0.1 * i, 1.0) for i in range(7)]
+    assert ratio(pairs) == ratio(pairs)
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
+def test_percentile_is_a_value_that_was_measured(share: float, value: int) -> None:
+    assert percentile(list(range(1, 101)), share) == value
+
+
+def test_nothing_has_no_median() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        spread([])
+    with pytest.raises(ValueError, match="no pairs"):
+        ratio([])
