@@ -89,8 +89,8 @@ def router(
 
 
 HINT = (
-    "no peer to compare with: `make peers`, or a virtual environment with requirements/peers.txt named by "
-    "--peers"
+    "no peer to compare with: install requirements/peers.txt into a virtual environment and name its folder "
+    "by --peers"
 )
 
 

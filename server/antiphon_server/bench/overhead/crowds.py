@@ -10,27 +10,32 @@ from antiphon_server.bench.overhead.contenders import Contender, Kind
 from antiphon_server.bench.overhead.record import percentile
 from antiphon_server.bench.overhead.streams import Crowd, delays, disordered, gaps, lost
 
+_TAIL = 2
+"""Chunks of each stream after what is counted: the ends come all at once too."""
+
 
 @dataclass(frozen=True, slots=True)
 class CrowdPlan:
     """``streams``: open at once, one crowd for each number. ``rate``: chunks a second of each stream.
-    ``seconds``: each lasts."""
+    ``settle``: seconds that are not counted, for all begin at once; ``seconds``: those that are. ``size``:
+    bytes of each request."""
 
     streams: tuple[int, ...]
     rate: float = 20.0
     seconds: float = 5.0
+    settle: float = 1.0
     size: int = 2000
 
     @property
     def chunks(self) -> int:
         """Of a stream."""
-        return max(2, round(self.rate * self.seconds))
+        return round(self.rate * (self.settle + self.seconds)) + _TAIL
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdSample:
-    """``cores``: kept busy while chunks came, by the serving process, the engines and the client. ``late``:
-    seconds by which the engines' latest chunk left behind its time."""
+    """``cores``: kept busy in the seconds that count, by the serving process, the engines and the client.
+    ``late``: seconds by which the engines' latest chunk left behind its time."""
 
     crowd: Crowd
     cores: float
@@ -41,8 +46,9 @@ class CrowdSample:
 
 @dataclass(frozen=True, slots=True)
 class CrowdRow:
-    """A contender under a crowd. ``gap``, ``delay``: between two chunks, and from decode to the client;
-    median and p99. ``added``: beyond direct's p99. ``rate``: chunks that came a second."""
+    """A contender under a crowd. ``chunks``: of all streams; ``lost``, ``disordered``: of those. ``gap``,
+    ``delay``: between two chunks, and from decode to the client; median and p99. ``added``: beyond direct's
+    p99. ``rate``: chunks that came a second."""
 
     contender: str
     kind: Kind
@@ -66,42 +72,46 @@ class CrowdRow:
 def crowd_rows(
     plan: CrowdPlan, streams: int, samples: Sequence[tuple[Contender, CrowdSample]]
 ) -> tuple[CrowdRow, ...]:
-    """A row for each contender; several samples of one are put together. Direct is among them."""
-    found: dict[Contender, list[CrowdSample]] = {}
-    for contender, sample in samples:
-        found.setdefault(contender, []).append(sample)
-    base = next(own for contender, own in found.items() if contender.kind is Kind.DIRECT)
-    return tuple(_row(plan, streams, contender, own, base) for contender, own in found.items())
+    """A row for each contender. Direct is among them."""
+    base = next(sample for contender, sample in samples if contender.kind is Kind.DIRECT)
+    return tuple(_row(plan, streams, contender, own, base) for contender, own in samples)
 
 
 def _row(
-    plan: CrowdPlan, streams: int, contender: Contender, own: list[CrowdSample], base: list[CrowdSample]
+    plan: CrowdPlan, streams: int, contender: Contender, own: CrowdSample, base: CrowdSample
 ) -> CrowdRow:
-    all_gaps, all_delays = _all(own)
-    base_gaps, base_delays = _all(base)
-    received = [stream for sample in own for stream in sample.crowd.streams]
-    gap_p99, delay_p99 = percentile(all_gaps, 0.99), percentile(all_delays, 0.99)
+    own_gaps, own_delays = _counted(plan, own)
+    base_gaps, base_delays = _counted(plan, base)
+    gap_p99, delay_p99 = percentile(own_gaps, 0.99), percentile(own_delays, 0.99)
     return CrowdRow(
         contender=contender.name,
         kind=contender.kind,
         streams=streams,
-        chunks=streams * plan.chunks * len(own),
-        lost=lost(received, plan.chunks),
-        disordered=disordered(received),
-        gap=statistics.median(all_gaps),
+        chunks=streams * plan.chunks,
+        lost=lost(own.crowd.streams, plan.chunks),
+        disordered=disordered(own.crowd.streams),
+        gap=statistics.median(own_gaps),
         gap_p99=gap_p99,
         added_gap_p99=gap_p99 - percentile(base_gaps, 0.99),
-        delay=statistics.median(all_delays),
+        delay=statistics.median(own_delays),
         delay_p99=delay_p99,
         added_delay_p99=delay_p99 - percentile(base_delays, 0.99),
-        rate=len(all_delays) / sum(sample.crowd.seconds for sample in own),
-        cores=statistics.mean(sample.cores for sample in own),
-        engines_cores=statistics.mean(sample.engines_cores for sample in own),
-        client_cores=statistics.mean(sample.client_cores for sample in own),
-        late=max(sample.late for sample in own),
+        rate=_arrived(plan, own) / plan.seconds,
+        cores=own.cores,
+        engines_cores=own.engines_cores,
+        client_cores=own.client_cores,
+        late=own.late,
     )
 
 
-def _all(samples: Sequence[CrowdSample]) -> tuple[list[float], list[float]]:
-    streams = [stream for sample in samples for stream in sample.crowd.streams]
+def _counted(plan: CrowdPlan, sample: CrowdSample) -> tuple[list[float], list[float]]:
+    streams = sample.crowd.between(plan.settle, plan.settle + plan.seconds)
     return gaps(streams) or [0.0], delays(streams) or [0.0]
+
+
+def _arrived(plan: CrowdPlan, sample: CrowdSample) -> int:
+    """Chunks that came in the seconds that count."""
+    first = sample.crowd.begun + plan.settle
+    return sum(
+        first <= a.received < first + plan.seconds for one in sample.crowd.streams for a in one.arrivals
+    )

@@ -130,6 +130,8 @@ class Engines:
         connection = stream.connection
         if connection.closed:
             return False
+        if not stream.sent:
+            connection.write(replies.opening(stream.wanted))
         connection.write(stamped(stream.order[stream.sent]))
         stream.sent += 1
         if stream.sent < len(stream.order):
@@ -227,7 +229,6 @@ class Connection(asyncio.Protocol):
         if _STREAM.search(body, max(0, body.find(b'"stream"'))) is None:
             self.write(*engines.parts(replies.decode(wanted)))
         elif engines.orders.interval:
-            self.write(replies.opening(wanted))
             engines.pace(self, wanted)
         else:
             chunks = map(stamped, engines.order(wanted.chunks))

@@ -85,9 +85,14 @@ class Load:
                 whole.append(connection.ended - sent)
                 paths[_path(connection.headers.get(_REUSE))] += 1
 
-        async with asyncio.timeout(seconds + _TIMEOUT_S), asyncio.TaskGroup() as group:
-            for place in range(connections):
-                group.create_task(work(place, self._connections[place]))
+        try:
+            async with asyncio.timeout(seconds + _TIMEOUT_S), asyncio.TaskGroup() as group:
+                for place in range(connections):
+                    group.create_task(work(place, self._connections[place]))
+        except* ReplyError as errors:
+            raise errors.exceptions[0] from None
+        except* TimeoutError:
+            raise ReplyError(f"no reply within {_TIMEOUT_S:g} s") from None
         return Burst(tuple(first), tuple(whole), dict(paths), time.perf_counter() - begun)
 
     def _heads(self, place: int, body: Body, length: int) -> Iterator[bytes]:

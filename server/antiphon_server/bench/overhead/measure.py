@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -128,16 +129,23 @@ class Field:
 
     def _crowd(self, one: Contender, streams: int, plan: CrowdPlan) -> CrowdSample:
         self._order(Orders(interval=1 / plan.rate, hold=streams, token_ids=one.token_ids))
-        begun: list[tuple[float, tuple[float, float, float]]] = []
+        looks: list[tuple[float, tuple[float, float, float]]] = []
+
+        def look() -> None:
+            looks.append((time.monotonic(), self._cpu(one)))
 
         def began() -> None:
-            begun.append((time.monotonic(), self._cpu(one)))
+            loop = asyncio.get_running_loop()
+            loop.call_later(plan.settle, look)
+            loop.call_later(plan.settle + plan.seconds, look)
 
-        url, limit = self._ports.url(one.process), plan.seconds + _PATIENCE_S
+        url, limit = self._ports.url(one.process), plan.settle + plan.seconds + _PATIENCE_S
         seen = uvloop.run(crowd(url, streams, plan.chunks, size=plan.size, limit=limit, began=began))
-        (since, before), after = begun[0], self._cpu(one)
-        elapsed = time.monotonic() - since
-        cores, engines, client = ((b - a) / elapsed for a, b in zip(before, after, strict=True))
+        look()  # where the streams ended too soon for the second
+        (since, before), (until, after) = looks[:2]
+        cores, engines, client = (
+            (b - a) / max(until - since, 1e-9) for a, b in zip(before, after, strict=True)
+        )
         counts = self._counts()
         self._order(Orders())
         return CrowdSample(seen, cores, engines, client, counts.late)

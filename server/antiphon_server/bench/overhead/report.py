@@ -79,7 +79,8 @@ class Report:
         if self.crowds:
             yield (
                 f"Streams: {crowd.rate:g} chunks/s each for {crowd.seconds:g} s, begun together, evenly "
-                "apart; gap: between two chunks; delay: from decode to the client."
+                f"apart, of which {crowd.settle:g} s more before is not counted; gap: between two chunks; "
+                "delay: from decode to the client."
             )
         yield from self.machine.lines()
 

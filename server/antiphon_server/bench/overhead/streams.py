@@ -43,10 +43,18 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """All streams of a run. ``seconds``: from the first chunk to the last."""
+    """All streams of a run. ``begun``: when the first chunk came, by the clock of arrivals, in seconds."""
 
     streams: tuple[Received, ...]
-    seconds: float
+    begun: float
+
+    def between(self, since: float, until: float) -> tuple[Received, ...]:
+        """What left decode in a stretch of time, in seconds from ``begun`` on."""
+        first, last = self.begun + since, self.begun + until
+        return tuple(
+            Received(tuple(a for a in one.arrivals if first <= a.sent < last), one.done)
+            for one in self.streams
+        )
 
 
 def lost(streams: Iterable[Received], chunks: int) -> int:
@@ -149,7 +157,6 @@ async def crowd(
     try:
         connections += await asyncio.gather(*map(open_one, range(count)))
         await asyncio.wait([one.over for one in connections], timeout=limit)
-        end = time.perf_counter()
     finally:
         gc.enable()
         for one in connections:
@@ -159,7 +166,7 @@ async def crowd(
     if failed or not start:
         said = b"".join(piece for _, piece in failed[0].pieces)[:300] if failed else b"nothing"
         raise ReplyError(f"{len(failed)} of {count} streams were not opened; one was told {said!r}")
-    return Crowd(tuple(read(one.pieces) for one in connections), end - start[0])
+    return Crowd(tuple(read(one.pieces) for one in connections), start[0])
 
 
 def read(pieces: Sequence[tuple[int, bytes]]) -> Received:

@@ -1,0 +1,105 @@
+"""``antiphon bench router`` in a small configuration: real processes, real sockets."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner, Result
+
+from antiphon_server.bench.overhead import contenders as field
+from antiphon_server.cli import app
+
+SMALL = ("--rounds", "1", "--seconds", "0", "--conversations", "0")
+PATIENCE = 60.0
+
+
+def bench(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["bench", "router", "--out", str(folder), *options])
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No peers' environment."""
+    monkeypatch.delenv("ANTIPHON_PEERS", raising=False)
+    monkeypatch.setattr(sys, "prefix", "/nowhere")
+
+
+def report(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "router.json").read_text())
+    return found
+
+
+def test_every_contender_is_measured_in_every_cell_and_loses_nothing(alone: None, tmp_path: Path) -> None:
+    result = bench(
+        tmp_path,
+        *("--sizes", "2,64", "--connections", "1,3", "--streams", "30", "--stream-seconds", "0.5"),
+        *SMALL,
+    )
+    assert result.exit_code == 0, result.output
+    assert "no peer to compare with" in result.output
+    found = report(tmp_path)
+    names = [one.name for one in field.ALL if one.kind is not field.Kind.PEER]
+    assert [row["contender"] for row in found["rows"]] == names * 8
+    for row in found["rows"]:
+        assert row["count"] == row["cell"]["connections"]
+        assert 0 < row["median"] <= row["p99"]
+    direct, *others = found["rows"][: len(names)]
+    assert direct["added"] == 0 < others[-1]["added"]
+    crowds = found["crowds"]
+    assert [row["contender"] for row in crowds] == ["direct", "pass-through", "least P/D", field.FIRST.name]
+    assert [(row["lost"], row["disordered"]) for row in crowds] == [(0, 0)] * 4
+    assert (tmp_path / "router.md").read_text().count("**2 KB, streaming**") == 1
+    assert (tmp_path / "router.png").stat().st_size > 10_000
+
+
+def test_a_criterion_that_was_not_measured_fails_the_check(alone: None, tmp_path: Path) -> None:
+    small = ("--only", "pass-through", "--sizes", "2", "--connections", "1", "--streams", "", *SMALL)
+    assert bench(tmp_path, *small).exit_code == 0
+    checked = bench(tmp_path, *small, "--check")
+    assert checked.exit_code == 1
+    assert "open: 480 KB at least 2x faster" in checked.output
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--sizes", "two"), "--sizes 'two' is not a list of numbers"),
+        (("--sizes", "0"), "--sizes '0' is not a list of numbers above 0"),
+        (("--connections", "1.5"), "--connections '1.5': whole numbers are wanted"),
+        (("--connections", "1000000"), "raise the hard limit"),
+        (("--only", "nginx"), "--only nginx: no such contender"),
+        (("--peers", "/nowhere"), "--peers /nowhere: no bin/vllm-router there"),
+    ],
+)
+def test_bad_options_are_explained(alone: None, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    result = bench(tmp_path, *options, *SMALL)
+    assert result.exit_code == 2, result.output
+    assert told in result.output
+    assert "Traceback" not in result.output
+
+
+def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
+    command = ["-m", "antiphon_server.cli", "bench", "router", "--only", "antiphon", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, *command, "--seconds", "60"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while b"2 KB, whole, alone" not in process.stdout.readline():
+                assert process.poll() is None
+            started = psutil.Process(process.pid).children(recursive=True)
+            assert len(started) >= 4  # engines and router, each with its guard
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            assert process.wait(PATIENCE) == 130
+        finally:
+            process.kill()
+    _, alive = psutil.wait_procs(started, timeout=PATIENCE)
+    assert alive == []
