@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from antiphon_server.bench.overhead import contenders as field
 from antiphon_server.cli import app
+from rig.peers import environment
 
 SMALL = ("--rounds", "1", "--seconds", "0", "--conversations", "0")
 PATIENCE = 60.0
@@ -57,6 +58,22 @@ def test_every_contender_is_measured_in_every_cell_and_loses_nothing(alone: None
     assert [(row["lost"], row["disordered"]) for row in crowds] == [(0, 0)] * 4
     assert (tmp_path / "router.md").read_text().count("**2 KB, streaming**") == 1
     assert (tmp_path / "router.png").stat().st_size > 10_000
+
+
+def test_another_router_and_other_libraries_are_measured_beside_ours(tmp_path: Path) -> None:
+    names = [field.SHORT.name, field.PEER, *(one.name for one in field.LIBRARIES)]
+    result = bench(
+        tmp_path,
+        *("--peers", str(environment()), "--libraries", "--only", ",".join(names), "--sizes", "2"),
+        *("--connections", "1", "--streams", "", *SMALL),
+    )
+    assert result.exit_code == 0, result.output
+    found = report(tmp_path)
+    order = [one.name for one in (*field.ALL, *field.LIBRARIES) if one.name in {"direct", *names}]
+    assert [row["contender"] for row in found["rows"]] == order * 2
+    assert {"vllm-router", "granian", "uvicorn"} < set(found["machine"]["versions"])
+    judged = {verdict["name"]: verdict["passed"] for verdict in found["verdicts"]}
+    assert judged["2 KB at most 1.5 times the latency of vllm-router, alone"] is not None
 
 
 def test_a_criterion_that_was_not_measured_fails_the_check(alone: None, tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from antiphon_server.bench.overhead.contenders import Contender, Kind
 from antiphon_server.bench.overhead.load import Burst
+
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ def _row(cell: Cell, contender: Contender, own: list[float], base: list[float], 
 def percentile(values: Iterable[float], share: float) -> float:
     """The smallest value that at least this share of them does not exceed."""
     ordered = sorted(values)
-    return ordered[max(0, -(-int(len(ordered) * share * 1000) // 1000) - 1)]
+    return ordered[max(0, math.ceil(len(ordered) * share - _ROUNDING) - 1)]
 
 
 def size_name(size: int) -> str:
