@@ -17,7 +17,7 @@ USAGE = {"prompt_tokens": 14, "completion_tokens": 3, "prompt_tokens_details": {
 
 
 def reply(text: str = "Three.", **more: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
     return {"model": "m", "choices": [{"index": 0, "message": message}], "usage": USAGE, **more}
 
 

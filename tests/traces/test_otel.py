@@ -16,7 +16,11 @@ Lines = Callable[..., Trace]
 SAID = [{"role": "user", "parts": [{"type": "text", "content": "Which files?"}]}]
 USER = {"role": "user", "content": "Which files?"}
 ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "Three."}], "finish_reason": "stop"}]
-TOKENS = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 14, "gen_ai.usage.output_tokens": 3}
+TOKENS: dict[str, str | int] = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.usage.input_tokens": 14,
+    "gen_ai.usage.output_tokens": 3,
+}
 
 
 def value(item: Any) -> dict[str, Any]:

@@ -15,10 +15,11 @@ USER = {"role": "user", "content": "u" * 500}
 NEXT = {"role": "user", "content": "n" * 300}
 TOOLS = ({"type": "function", "name": "ls"},)
 FUNCTION = {"name": "ls", "arguments": '{"path": "/", "all": true}'}
+CALL: dict[str, Any] = {"id": "1", "type": "function", "function": FUNCTION}
 ASKED = {
     "role": "assistant",
     "content": None,
-    "tool_calls": [{"id": "1", "type": "function", "function": FUNCTION}],
+    "tool_calls": [CALL],
 }
 
 
@@ -53,7 +54,7 @@ def test_shared_is_never_more_than_the_prompt() -> None:
         (said(refusal=None, annotations=[], audio=None), said()),
         (said(), {"role": "assistant", "content": [{"type": "text", "text": "a" * 400}]}),
         ({**ASKED, "content": ""}, ASKED),
-        (ASKED, {**ASKED, "tool_calls": [{**ASKED["tool_calls"][0], "id": "2", "index": 0}]}),  # type: ignore[index]
+        (ASKED, {**ASKED, "tool_calls": [{**CALL, "id": "2", "index": 0}]}),
         (
             ASKED,
             {**ASKED, "tool_calls": [{"function": {**FUNCTION, "arguments": '{"path":"/","all":true}'}}]},

@@ -20,18 +20,19 @@ def plain(message: Any) -> Message | None:
     inner = inner.get("data", inner) if isinstance(inner, Mapping) else inner
     if not isinstance(inner, Mapping) or "content" not in inner:
         return None
-    kind = inner.get("type") or message.get("type") or ""
+    said = (inner.get("type"), message.get("type"))
+    kind = next((word for word in said if isinstance(word, str) and word), "")
     names = message.get("id")
     if kind not in _ROLES and isinstance(names, list) and names:
         kind = str(names[-1]).removesuffix("Chunk").removesuffix("Message").lower()
     if kind not in _ROLES:
         return None
-    said: dict[str, Any] = {"role": _ROLES[kind], "content": inner["content"]}
+    found: dict[str, Any] = {"role": _ROLES[kind], "content": inner["content"]}
     if isinstance(calls := inner.get("tool_calls"), list) and calls:
-        said["tool_calls"] = [_call(call) for call in calls if isinstance(call, Mapping)]
+        found["tool_calls"] = [_call(call) for call in calls if isinstance(call, Mapping)]
     if inner.get("tool_call_id"):
-        said["tool_call_id"] = inner["tool_call_id"]
-    return said
+        found["tool_call_id"] = inner["tool_call_id"]
+    return found
 
 
 def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
