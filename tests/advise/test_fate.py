@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from doubles.traffic import growing, timed, traffic
 
 from antiphon_server.advise.fate import Fate, Fates, Keep, fates
 from antiphon_server.advise.retention import retention
 from antiphon_server.advise.turns import turns_of
 from antiphon_server.traces.trace import Call, Trace
+from doubles.traffic import growing, timed, traffic
 
 
 def _fates(trace: Trace, keep: Keep, *, clock: bool) -> Fates:

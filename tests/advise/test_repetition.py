@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from doubles.traffic import growing, traffic
 
 from antiphon_server.advise.repetition import repetition
 from antiphon_server.advise.turns import has_clock, turns_of
 from antiphon_server.traces.trace import Call
+from doubles.traffic import growing, traffic
 
 TWO = traffic(
     (

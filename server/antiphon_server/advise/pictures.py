@@ -11,7 +11,7 @@ from typing import Literal
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from antiphon_server.advise import answers
 from antiphon_server.advise.advice import Advice
@@ -189,7 +189,7 @@ def _times(axes: Axes, span: float) -> None:
     """Seconds along a logarithmic axis. ``span``: its end by its begin."""
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 30 else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: answers.seconds(value)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _legend(axes: Axes, place: Literal["upper left", "lower right"] = "upper left") -> None:

@@ -1,0 +1,80 @@
+"""The command as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from antiphon_server.cli import app
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["advise", *arguments], env={"COLUMNS": "120", "NO_COLOR": "1"})
+
+
+def test_text_on_the_terminal(here: Path) -> None:
+    ran = _run(str(DATA / "coding_agents" / "trace_0440.json"), "--model", "qwen3-32b", "--instance", "p5en")
+    assert ran.exit_code == 0
+    lines = [line.rstrip() for line in ran.output.splitlines()]
+    expected = (Path(__file__).parent / "trace_0440.txt").read_text().splitlines()
+    assert lines == expected
+    assert (here / "out" / "advice.html").read_text().startswith("<!doctype html>")
+
+
+def test_figures_as_json(here: Path) -> None:
+    ran = _run(str(DATA / "coding_agents"), "--json", "figures/advice.json", "--report", "r.html")
+    assert (ran.exit_code, "report: r.html   figures: figures/advice.json" in ran.output) == (0, True)
+    found = json.loads((here / "figures" / "advice.json").read_text())
+    assert found["judgement"]["verdict"] == "turn it on"
+    assert found["repetition"]["tokens"] == 13_314_029
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.jsonl"], "none.jsonl: there is no such file or folder"),
+        (["empty.jsonl"], "empty.jsonl"),
+        (["broken.jsonl"], "broken.jsonl"),
+        (["good.jsonl", "--format", "foo"], "there is no format 'foo'"),
+        (["good.jsonl", "--model", "foo"], "--model 'foo' is not known"),
+        (["good.jsonl", "--instance", "foo"], "--instance 'foo' is not known"),
+        (["good.jsonl", "--kv-bytes-per-token", "5"], "give --prefill-rate"),
+        (["good.jsonl", "--fit", "none.json"], "--fit none.json: cannot be read"),
+        (["good.jsonl", "--fit", "log"], "12 are needed"),
+        (["good.jsonl", "--report", "file/r.html"], "file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(arguments: list[str], said: str, here: Path) -> None:
+    (here / "file").write_text("")
+    (here / "empty.jsonl").write_text("")
+    (here / "broken.jsonl").write_text('{"id": \nnonsense\n{]\n')
+    good = (DATA / "tau_bench" / "airline.jsonl").read_text()
+    (here / "good.jsonl").write_text(good)
+    ran = _run(*arguments)
+    assert ran.exit_code == 2
+    assert said in ran.output
+    assert len(ran.output.strip().splitlines()) == 1
+    assert "Traceback" not in ran.output
+    assert ran.exception is None or isinstance(ran.exception, SystemExit)
+
+
+def test_many_conversations_are_judged_within_memory_for_few(here: Path) -> None:
+    # Requests of 300 conversations, side by side, as an agent's log has them: 3,000 calls.
+    session = json.loads((DATA / "coding_agents" / "trace_0505.json").read_text())
+    with (here / "log.jsonl").open("w") as log:
+        for number in range(300):
+            log.write(json.dumps(session | {"id": f"s{number}"}) + "\n")
+    ran = _run("log.jsonl")
+    assert ran.exit_code == 0
+    assert "2,400 calls in 300 conversations" in ran.output

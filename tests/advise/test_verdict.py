@@ -1,0 +1,252 @@
+"""Every verdict, and the figure across whose limit it turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from antiphon_server.advise.advice import Advice, Asked, NoTurnsError, advise
+from antiphon_server.advise.hardware import Given
+from antiphon_server.advise.reasons import Cause
+from antiphon_server.advise.verdict import Verdict
+from antiphon_server.traces.trace import Call, Trace
+from doubles.traffic import growing, timed, traffic
+
+QWEN = Given("qwen3-32b", "p5en")
+
+
+def _look(trace: Trace, given: Given = QWEN, **asked: Any) -> Advice:
+    return advise(trace, Asked(given, **asked))
+
+
+def _many(number: int = 20, turns: int = 10, **more: Any) -> Trace:
+    return traffic(*(growing(turns, **more) for _ in range(number)))
+
+
+def _causes(found: Advice) -> list[Cause]:
+    return [reason.cause for reason in found.judgement.reasons]
+
+
+def _cautions(found: Advice) -> list[Cause]:
+    return [reason.cause for reason in found.judgement.cautions]
+
+
+def test_agents_with_long_histories_and_short_gaps_turn_it_on() -> None:
+    found = _look(_many())
+    assert found.judgement.verdict is Verdict.ON
+    assert _causes(found) == [Cause.GAIN]
+    assert found.judgement.cautions == ()
+    # 20,000 tokens at first, 300 + 500 more each turn; all but the first turn's append to the one before.
+    assert found.repetition.share == pytest.approx(1 - 9 * 500 / sum(20_000 + 800 * i for i in range(1, 10)))
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(480.0, Verdict.ON), (481.0, Verdict.OFF)])
+def test_gaps_above_keep_turn_it_off(gap: float, verdict: Verdict) -> None:
+    found = _look(_many(gap=gap), keep=480.0)
+    assert found.judgement.verdict is verdict
+    if verdict is Verdict.OFF:
+        assert _causes(found)[0] is Cause.GAPS
+        assert found.retention.gone == 1.0
+        assert found.cold.gain == 0.0
+
+
+def test_gaps_that_no_keep_outlasts_turn_it_off() -> None:
+    assert _look(_many(gap=3600.0)).judgement.verdict is Verdict.ON
+    found = _look(_many(gap=3601.0))
+    assert (found.judgement.verdict, _causes(found)[0]) == (Verdict.OFF, Cause.GAPS)
+
+
+@pytest.mark.parametrize(("late", "verdict"), [(35, Verdict.ON), (36, Verdict.CARE)])
+def test_a_fifth_that_comes_too_late_asks_for_care(late: int, verdict: Verdict) -> None:
+    # Of 180 conversations of two turns, all alike, ``late`` come back after an hour; 36 are a fifth.
+    pairs = [growing(2, gap=7200.0 if i < late else 10.0) for i in range(180)]
+    found = _look(traffic(*pairs), keep=480.0)
+    assert found.judgement.verdict is verdict
+    assert _cautions(found) == ([] if verdict is Verdict.ON else [Cause.GAPS])
+
+
+def test_short_prefixes_turn_it_off() -> None:
+    found = _look(_many(start=200, new=40, answer=30))
+    # 200 + 9 x 70 tokens at most; fetching pays from 1,408 on.
+    assert found.interconnect.break_even == 1408
+    assert (found.judgement.verdict, _causes(found)[0]) == (Verdict.OFF, Cause.SHORT)
+    assert [(s.name, s.value) for s in found.settings.router] == [("paths", "[cold]")]
+
+
+@pytest.mark.parametrize(("start", "short"), [(1107, True), (1108, False)])
+def test_prefixes_are_long_enough_from_the_break_even_on(start: int, short: bool) -> None:
+    # A second turn repeats start + 300 tokens: 1,407 or 1,408.
+    found = _look(_many(turns=2, start=start, number=200))
+    assert (Cause.SHORT in _causes(found)) is short
+    assert (found.judgement.verdict is Verdict.OFF) is short
+
+
+def test_one_shot_traffic_turns_it_off() -> None:
+    once = traffic(*(growing(1) for _ in range(50)))
+    found = _look(once)
+    assert (found.judgement.verdict, _causes(found)) == (Verdict.OFF, [Cause.ONE_SHOT])
+    again = traffic(*(growing(1) for _ in range(47)), *(growing(2) for _ in range(3)))
+    assert _causes(_look(again)) != [Cause.ONE_SHOT]
+
+
+def test_mostly_first_turns_turn_it_off_and_say_so() -> None:
+    # One returning turn to 19 first ones: 5 % of the tokens repeat.
+    trace = traffic(*(growing(1) for _ in range(180)), *(growing(2) for _ in range(10)))
+    found = _look(trace)
+    assert (found.judgement.verdict, _causes(found)[0]) == (Verdict.OFF, Cause.ONE_SHOT)
+    assert found.funnel.share(found.funnel.first) == pytest.approx(
+        190 * 20_000 / (190 * 20_000 + 10 * 20_800)
+    )
+
+
+@pytest.mark.parametrize(("named", "verdict"), [(101, Verdict.ON), (100, Verdict.OFF)])
+def test_turns_without_ids_turn_it_off_from_half_on(named: int, verdict: Verdict) -> None:
+    ours = [growing(101 if named == 101 else 100)]
+    others = [(Call(20_000, 300, reason="anonymous"),) for _ in range(100)]
+    found = _look(traffic(*ours, *others))
+    if verdict is Verdict.OFF:
+        assert (found.judgement.verdict, _causes(found)) == (Verdict.OFF, [Cause.ANONYMOUS])
+    else:
+        assert found.judgement.verdict is not Verdict.OFF
+
+
+def test_histories_that_are_always_rewritten_turn_it_off() -> None:
+    # Only the first 1,000 of 20,000 tokens stay.
+    trace = traffic(*([_rewriting(20, keeps=1_000)] * 20))
+    found = _look(trace)
+    assert found.judgement.verdict is Verdict.OFF
+    assert Cause.REWRITTEN in _causes(found)
+    assert Cause.REWRITTEN in _cautions(found)
+
+
+@pytest.mark.parametrize(("often", "verdict"), [(19, Verdict.ON), (20, Verdict.CARE)])
+def test_one_compaction_in_ten_turns_asks_for_care(often: int, verdict: Verdict) -> None:
+    # 200 returning turns; a compacted one keeps 9,000 of 20,300 tokens.
+    pairs = [_rewriting(2, keeps=9_000) if i < often else growing(2) for i in range(200)]
+    found = _look(traffic(*pairs))
+    assert found.repetition.rewritten == often
+    assert found.judgement.verdict is verdict
+    assert _cautions(found) == ([] if verdict is Verdict.ON else [Cause.REWRITTEN])
+
+
+def _rewriting(turns: int, *, keeps: int) -> Sequence[Call]:
+    first, *rest = (Call(20_000, 300, gap=10.0, seconds=5.0, shared=keeps) for _ in range(turns))
+    return (Call(first.prompt, first.answer, seconds=5.0), *rest)
+
+
+def test_little_that_repeats_turns_it_off() -> None:
+    # 2,000 tokens are answered, and 200,000 new ones follow.
+    calls = (Call(2_000, 100), Call(202_100, 100, gap=5.0, shared=2_100))
+    found = _look(traffic(*([calls] * 100)))
+    assert (found.judgement.verdict, _causes(found)[0]) == (Verdict.OFF, Cause.NEW)
+
+
+def test_a_cache_of_prefills_own_that_has_all_turns_it_off() -> None:
+    def trace(cached: float) -> Trace:
+        calls = growing(4, answer=20, new=40_000)  # too much to be appended
+        told = [calls[0]]
+        for last, call in pairwise(calls):
+            told.append(
+                Call(
+                    call.prompt,
+                    call.answer,
+                    gap=call.gap,
+                    seconds=call.seconds,
+                    shared=call.shared,
+                    cached=int(cached * last.prompt),
+                )
+            )
+        return traffic(*([tuple(told)] * 20))
+
+    full, none = _look(trace(1.0)), _look(trace(0.0))
+    assert (full.judgement.verdict, _causes(full)[0]) == (Verdict.OFF, Cause.WARM)
+    assert none.judgement.verdict in (Verdict.ON, Verdict.CARE)
+    assert [full.cached, none.cached] == pytest.approx([1.0, 0.0])
+    assert "had 0% of what it could have" in none.judgement.reasons[0].text
+
+
+def test_a_slow_interconnect_leaves_appends() -> None:
+    found = _look(_many(), Given("qwen3-32b", "p5en", bandwidth=2.0))
+    # 262,144 bytes a token at 2 GB/s are 131 us; computing takes 19 us and a little for attention.
+    assert found.interconnect.slow
+    assert found.judgement.verdict is Verdict.CARE
+    assert Cause.INTERCONNECT in _cautions(found)
+    assert found.settings.router[0].value == "[cold, append]"
+    fast = _look(_many(), Given("qwen3-32b", "p5en", bandwidth=20.0))
+    assert not fast.interconnect.slow
+    assert fast.judgement.verdict is Verdict.ON
+
+
+def test_a_slow_interconnect_turns_it_off_where_nothing_can_be_appended() -> None:
+    # 40,000 new tokens stall a decode engine's other streams for longer than half a second.
+    trace = _many(new=40_000, turns=4, number=60)
+    slow = _look(trace, Given("qwen3-32b", "p5en", bandwidth=0.5))
+    assert (slow.judgement.verdict, _causes(slow)[0]) == (Verdict.OFF, Cause.INTERCONNECT)
+    assert _look(trace).judgement.verdict is not Verdict.OFF
+
+
+def test_a_model_with_sliding_windows_turns_it_off() -> None:
+    found = _look(_many(), Given("gpt-oss-120b", "p5en"))
+    assert (found.judgement.verdict, _causes(found)) == (Verdict.OFF, [Cause.UNSUPPORTED])
+
+
+@pytest.mark.parametrize(("turns", "verdict"), [(3, Verdict.UNKNOWN), (4, Verdict.CARE)])
+def test_few_turns_say_nothing_or_little(turns: int, verdict: Verdict) -> None:
+    found = _look(traffic(growing(turns)))
+    assert found.judgement.verdict is verdict
+    assert Cause.FEW in (_causes(found) if verdict is Verdict.UNKNOWN else _cautions(found))
+
+
+def test_without_times_nothing_can_be_said_unless_a_gap_is_assumed() -> None:
+    trace = _many(gap=None)
+    found = _look(trace)
+    assert (found.judgement.verdict, _causes(found)) == (Verdict.UNKNOWN, [Cause.TIMES])
+    assert _look(trace, gap=10.0).judgement.verdict is Verdict.ON
+    assert _look(trace, gap=5000.0).judgement.verdict is Verdict.OFF
+    assert "180 gaps that the log does not tell are taken for 10 s" in _look(trace, gap=10.0).source.notes
+
+
+def test_estimated_lengths_ask_for_care() -> None:
+    calls = [growing(10)] * 20
+    assert _cautions(_look(traffic(*calls, estimated=True))) == [Cause.ESTIMATED]
+
+
+@pytest.mark.parametrize(
+    ("conversations", "verdict"), [(5, Verdict.ON), (6, Verdict.CARE), (11, Verdict.CARE), (12, Verdict.OFF)]
+)
+def test_more_conversations_than_decode_has_room_for(conversations: int, verdict: Verdict) -> None:
+    # Active for 10 x 5 s + 9 x 10 s = 140 s. Kept for 10 s, its turns pin 23,900 tokens for 10 s each: 17,071
+    # tokens on average. A decode engine may keep half of 200,000: 5.9 conversations.
+    found = _look(_many(), Given("qwen3-32b", "p5en", capacity=200_000), conversations=conversations)
+    assert found.retention.options[0].pinned == pytest.approx(
+        sum(10 * (20_300 + 800 * i) for i in range(10)) / 140
+    )
+    assert found.judgement.verdict is verdict
+    wanted = {Verdict.ON: [], Verdict.CARE: [Cause.EVICTED], Verdict.OFF: [Cause.EVICTED]}[verdict]
+    assert _cautions(found) == wanted
+
+
+def test_a_log_with_a_clock_shows_what_had_to_make_room() -> None:
+    talks = [timed(growing(10, gap=60.0), begin=i * 7.0) for i in range(30)]
+    wide = _look(traffic(*talks), Given("qwen3-32b", "p5en", capacity=3_000_000))
+    assert (wide.judgement.verdict, wide.retention.evicted) == (Verdict.ON, 0.0)
+    narrow = _look(traffic(*talks), Given("qwen3-32b", "p5en", capacity=100_000))
+    assert (narrow.judgement.verdict, _causes(narrow)[0]) == (Verdict.OFF, Cause.EVICTED)
+    assert narrow.retention.pinned_most is not None
+    assert narrow.retention.pinned_most <= 50_000 + 28_000
+
+
+def test_small_gains_ask_for_care() -> None:
+    # 1,700 tokens: some 35 ms of computing and a hop.
+    found = _look(_many(start=1_700, new=20, answer=20))
+    assert found.judgement.verdict is Verdict.CARE
+    assert Cause.SMALL in _cautions(found)
+
+
+@pytest.mark.parametrize("trace", [traffic(), traffic(()), traffic((Call(0, 5),))])
+def test_no_turns_are_no_answer(trace: Trace) -> None:
+    with pytest.raises(NoTurnsError, match="no call with prompt tokens"):
+        _look(trace)
