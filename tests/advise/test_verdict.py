@@ -209,6 +209,21 @@ def test_without_times_nothing_can_be_said_unless_a_gap_is_assumed() -> None:
     assert "180 gaps that the log does not tell are taken for 10 s" in _look(trace, gap=10.0).source.notes
 
 
+@pytest.mark.parametrize(
+    ("untold", "verdict"), [(18, Verdict.ON), (19, Verdict.CARE), (90, Verdict.CARE), (91, Verdict.UNKNOWN)]
+)
+def test_what_the_log_does_not_tell_is_not_taken_for_new(untold: int, verdict: Verdict) -> None:
+    # 180 turns come back, all with 20,800 tokens.
+    pairs = [growing(2) for _ in range(180)]
+    blank = [(first, Call(second.prompt, second.answer, gap=10.0, seconds=5.0)) for first, second in pairs]
+    found = _look(traffic(*blank[:untold], *pairs[untold:]))
+    assert found.repetition.told == pytest.approx(1 - untold / 180)
+    assert found.repetition.share == pytest.approx(20_300 / 20_800)
+    assert found.judgement.verdict is verdict
+    told = _causes(found) if verdict is Verdict.UNKNOWN else _cautions(found)
+    assert (Cause.UNTOLD in told) is (verdict is not Verdict.ON)
+
+
 def test_estimated_lengths_ask_for_care() -> None:
     calls = [growing(10)] * 20
     assert _cautions(_look(traffic(*calls, estimated=True))) == [Cause.ESTIMATED]

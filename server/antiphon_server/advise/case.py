@@ -20,7 +20,10 @@ FEW_RETURNS, MANY_RETURNS, MANY_CONVERSATIONS = 3, 100, 10
 LONG_ENOUGH = 0.5
 """Of the tokens that repeat, those that must be in prefixes worth fetching."""
 KNOWN = 0.5
-"""Of the tokens that repeat, those whose gap must be known."""
+"""Of the tokens that repeat, those whose gap must be known; and of later turns' tokens, those of which it is
+to be known what repeats."""
+MOSTLY = 0.9
+"""Of later turns' prompt tokens, those of which the log must tell what repeats, not to ask for care."""
 GONE, REWRITTEN = 0.2, 0.1
 """Of the tokens that repeat, those gone; and of what decode held, what is lost to changes of the history:
 from these on with care."""

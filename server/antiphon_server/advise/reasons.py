@@ -14,6 +14,7 @@ from antiphon_server.advise.case import (
     LONG_ENOUGH,
     MANY_CONVERSATIONS,
     MANY_RETURNS,
+    MOSTLY,
     REWRITTEN,
     Case,
 )
@@ -36,6 +37,7 @@ class Cause(StrEnum):
     UNSUPPORTED = "model not supported"
     ANONYMOUS = "no conversation ids"
     TIMES = "no times"
+    UNTOLD = "repetition not known"
     FEW = "few turns"
     ESTIMATED = "lengths estimated"
 
@@ -89,6 +91,15 @@ def times(case: Case) -> Reason:
         "cold. Log times, or pass --gap SECONDS to try one."
     )
     return Reason(Cause.TIMES, text)
+
+
+def untold(case: Case) -> Reason:
+    text = (
+        f"The log tells what repeats for {case.repetition.told:.0%} of later turns' prompt tokens only. Log "
+        "requests with their messages, or run the router with reuse for a while: its log tells it of turns "
+        "that reused."
+    )
+    return Reason(Cause.UNTOLD, text)
 
 
 def losses(case: Case) -> tuple[Reason, ...]:
@@ -246,6 +257,8 @@ def cautions(case: Case) -> tuple[Reason, ...]:
                 f"{_returning(found)}: take this for a first look, and log more.",
             )
         )
+    if found.told < MOSTLY:
+        cautions.append(untold(case))
     if case.estimated:
         cautions.append(Reason(Cause.ESTIMATED, "Lengths are estimated from text, as the log has no usage."))
     if held.known >= KNOWN and case.pays and not case.clear:

@@ -30,16 +30,19 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """``returning``: turns that have one before them. ``tokens``: of all prompts; ``returning_tokens``: of
-    those turns' prompts; ``repeated``: of these, tokens that repeat; ``lost``: tokens that decode held and
-    that did not; ``answers``: of ``repeated``, tokens that only decode ever held. ``typical``: median share,
-    over turns. ``low``: the share that nine in ten turns exceed. ``rewritten``: turns that lost more than a
-    tenth of what was held."""
+    """``returning``: turns that have one before them. ``told``: of their prompts' tokens, those of turns of
+    which the log tells what repeats; what follows is of those only, but for ``tokens``: of all prompts.
+    ``returning_tokens``: of those turns' prompts; ``repeated``: of these, tokens that repeat; ``lost``: tokens
+    that decode held and that did not; ``answers``: of ``repeated``, tokens that only decode ever held.
+    ``typical``: median share, over turns. ``low``: the share that nine in ten turns exceed. ``rewritten``:
+    turns that lost more than a tenth of what was held. ``start``, ``end``: tokens of a conversation's first
+    and last prompt, medians."""
 
     calls: int
     conversations: int
     single: int
     returning: int
+    told: float
     tokens: int
     returning_tokens: int
     repeated: int
@@ -72,7 +75,9 @@ class Repetition:
 
 def repetition(turns: Sequence[Turn]) -> Repetition:
     """Of all turns, in order within their conversations."""
-    later = [turn for turn in turns if turn.index]
+    returning = [turn for turn in turns if turn.index]
+    later = [turn for turn in returning if turn.told]
+    returning_tokens = sum(turn.prompt for turn in returning)
     lengths: dict[int, int] = {}
     ends: dict[int, int] = {}
     for turn in turns:
@@ -83,7 +88,8 @@ def repetition(turns: Sequence[Turn]) -> Repetition:
         calls=len(turns),
         conversations=len(lengths),
         single=sum(length == 1 for length in lengths.values()),
-        returning=len(later),
+        returning=len(returning),
+        told=sum(turn.prompt for turn in later) / returning_tokens if returning_tokens else 1.0,
         tokens=sum(turn.prompt for turn in turns),
         returning_tokens=sum(turn.prompt for turn in later),
         repeated=sum(turn.repeated for turn in later),
@@ -101,7 +107,7 @@ def repetition(turns: Sequence[Turn]) -> Repetition:
 def _stages(turns: Sequence[Turn]) -> list[Stage]:
     found = []
     for first, last in STAGES:
-        part = [t for t in turns if first <= t.index + 1 and (last is None or t.index + 1 <= last)]
+        part = [t for t in turns if t.told and first <= t.index + 1 and (last is None or t.index + 1 <= last)]
         if part:
             tokens = sum(turn.prompt for turn in part)
             share = sum(turn.repeated for turn in part) / tokens if tokens else 0.0

@@ -12,8 +12,9 @@ class Turn:
     ``conversation``: its number. ``index``: 0 for its first turn. ``held``: the last prompt and its answer,
     whose KV decode held when the last turn ended. ``repeated``: of ``held``, what this prompt begins with.
     ``local``: of ``repeated``, what was in the last prompt, so that prefill computed it then. ``extends``:
-    all of ``held`` repeats. ``gap``: since the last answer's end. ``at``: of the request; ``seconds``:
-    until the answer's end. ``cached``, ``path``, ``reason``: as the server logged them.
+    all of ``held`` repeats. ``told``: the log tells what repeats; else nothing is taken to. ``gap``: since the
+    last answer's end. ``at``: of the request; ``seconds``: until the answer's end. ``cached``, ``path``,
+    ``reason``: as the server logged them.
     """
 
     conversation: int
@@ -24,6 +25,7 @@ class Turn:
     repeated: int = 0
     local: int = 0
     extends: bool = False
+    told: bool = True
     gap: float | None = None
     at: float | None = None
     seconds: float | None = None

@@ -34,6 +34,7 @@ def _turns(trace: Trace) -> Iterator[Turn]:
                 repeated=repeated,
                 local=local,
                 extends=repeat is not None and repeat.change is Change.EXTENSION,
+                told=last is None or repeat is not None,
                 gap=_gap(last, call) if last is not None else None,
                 at=call.at,
                 seconds=call.seconds,

@@ -36,6 +36,8 @@ def judge(case: Case) -> Judgement:
         return Judgement(Verdict.OFF, (why,))
     if case.repetition.returning < FEW_RETURNS:
         return Judgement(Verdict.UNKNOWN, (reasons.few(case),))
+    if case.repetition.told < KNOWN:
+        return Judgement(Verdict.UNKNOWN, (reasons.untold(case),))
     cautions = reasons.cautions(case)
     if case.too_short or not case.could_pay:
         return Judgement(Verdict.OFF, reasons.losses(case), cautions)
