@@ -92,7 +92,10 @@ def given(
         ValueError: a name stands twice, or a URL without a name among others.
     """
     urls = named(routers)
-    off = urls.pop(OFF, None) or next(iter(urls.values()))
+    off = urls.pop(OFF, None)
+    if not urls:
+        raise ValueError(f"--router {OFF}=... alone compares nothing: name another arm, such as auto=URL")
+    off = off or next(iter(urls.values()))
     found = (Arm(OFF, off, stamps=False), *(Arm(name, url, stamps=True) for name, url in urls.items()))
     with contextlib.ExitStack() as sites:
         first, *others = (

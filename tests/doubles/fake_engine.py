@@ -32,7 +32,11 @@ async def main() -> None:
         sys.exit(3)
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
-    settings = Settings(role="prefill" if role == "prefill" else "decode", model=known.served_model_name)
+    settings = Settings(
+        role="prefill" if role == "prefill" else "decode",
+        model=known.served_model_name,
+        kv_load_failure_policy=known.kv_transfer_config["kv_load_failure_policy"],
+    )
     async with serve(SimulatedEngine(settings), port=known.port):
         print("Application startup complete", os.getpid(), flush=True)
         while not ending.is_set():
