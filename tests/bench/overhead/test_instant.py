@@ -125,15 +125,15 @@ async def test_load_counts_what_was_served(rig: Rig, stream: bool) -> None:
 
 
 UNEXPECTED = {
-    "an error": answer(b"{}", status="503 Service Unavailable"),
-    "a stream without an end": answer(b"data: {}\n\n", "text/event-stream"),
-    "no reply": b"",
-    "no HTTP": b"nonsense\r\n\r\n",
+    "an error": (False, answer(b"{}", status="503 Service Unavailable")),
+    "a stream without an end": (True, answer(b"data: {}\n\n", "text/event-stream")),
+    "no reply": (False, b""),
+    "no HTTP": (False, b"nonsense\r\n\r\n"),
 }
 
 
-@pytest.mark.parametrize("reply", UNEXPECTED.values(), ids=list(UNEXPECTED))
-async def test_what_is_no_answer_is_no_measurement(reply: bytes) -> None:
+@pytest.mark.parametrize(("stream", "reply"), UNEXPECTED.values(), ids=list(UNEXPECTED))
+async def test_what_is_no_answer_is_no_measurement(stream: bool, reply: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(reply)
@@ -143,7 +143,7 @@ async def test_what_is_no_answer_is_no_measurement(reply: bytes) -> None:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         load = Load(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", Naming.NONE)
         with pytest.raises(ReplyError):
-            await load.burst(Body(500, stream=True), 1, 0.0)
+            await load.burst(Body(500, stream), 1, 0.0)
         load.drop()
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from antiphon_server.bench.overhead.contenders import Contender, Kind
 from antiphon_server.bench.overhead.load import Burst
 
-
 _ROUNDING = 1e-9
 
 
