@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import respx
 
-from antiphon_server.bench.engines import PATIENCE_S, Engines
+from antiphon_server.bench.engines import PATIENCE_S, REST_PATIENCE_S, REST_S, Engines
 from antiphon_server.protocol import LeaseReply
 
 P, D = "http://prefill", "http://decode"
@@ -99,3 +99,26 @@ def test_engine_that_cannot_empty_its_prefix_cache_says_so(engines: Engines) -> 
 def test_stock_engine_tells_nothing_of_itself(engines: Engines) -> None:
     respx.get(f"{D}/antiphon/info").mock(return_value=httpx.Response(404))
     assert engines.info() is None
+
+
+def running(count: int) -> httpx.Response:
+    return httpx.Response(
+        200, text=f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running {count}\n"
+    )
+
+
+@respx.mock
+def test_rest_begins_anew_with_each_request(engines: Engines, clock: Clock) -> None:
+    respx.get(f"{P}/metrics").mock(return_value=running(0))
+    route = respx.get(f"{D}/metrics").mock(side_effect=[running(n) for n in (1, 1, 0, 0, 1, *[0] * 99)])
+    assert engines.rest() is True
+    assert clock.now == pytest.approx(0.2 + REST_S)
+    assert route.call_count == round(clock.now / 0.05)
+
+
+@respx.mock
+def test_engines_that_do_not_rest_are_told(engines: Engines, clock: Clock) -> None:
+    respx.get(f"{P}/metrics").mock(return_value=running(0))
+    respx.get(f"{D}/metrics").mock(return_value=running(2))
+    assert engines.rest() is False
+    assert clock.now == pytest.approx(REST_PATIENCE_S, abs=0.1)
