@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from antiphon_server.advise.instances import INSTANCES
+from antiphon_server.advise.models import MODELS
+from antiphon_server.advise.reasons import Cause
+from antiphon_server.advise.verdict import Verdict
 from antiphon_server.cli import app
 
 DATA = Path(__file__).parent.parent / "data"
+DOC = DATA.parent.parent / "docs" / "adviser.md"
 
 
 @pytest.fixture
@@ -23,12 +29,12 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["advise", *arguments], env={"COLUMNS": "120", "NO_COLOR": "1"})
 
 
-def test_text_on_the_terminal(here: Path) -> None:
-    ran = _run(str(DATA / "coding_agents" / "trace_0440.json"), "--model", "qwen3-32b", "--instance", "p5en")
+def test_the_guide_shows_what_the_terminal_does(here: Path) -> None:
+    shown = DOC.read_text().partition("```text\n")[2].partition("\n```")[0].splitlines()
+    assert shown[0] == "$ antiphon advise tests/data/coding_agents --model qwen3-32b --instance p5en"
+    ran = _run(str(DATA / "coding_agents"), "--model", "qwen3-32b", "--instance", "p5en")
     assert ran.exit_code == 0
-    lines = [line.rstrip() for line in ran.output.splitlines()]
-    expected = (Path(__file__).parent / "trace_0440.txt").read_text().splitlines()
-    assert lines == expected
+    assert [line.rstrip() for line in ran.output.splitlines()] == shown[1:]
     assert (here / "out" / "advice.html").read_text().startswith("<!doctype html>")
 
 
@@ -38,6 +44,18 @@ def test_figures_as_json(here: Path) -> None:
     found = json.loads((here / "figures" / "advice.json").read_text())
     assert found["judgement"]["verdict"] == "turn it on"
     assert found["repetition"]["tokens"] == 13_314_029
+
+
+def test_the_guide_names_every_reason_verdict_model_and_instance() -> None:
+    text = DOC.read_text()
+    for verdict in Verdict:
+        assert f"| {verdict} |" in text
+    reasons = {
+        word.strip() for line in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for word in line.split(",")
+    }
+    assert {str(cause) for cause in Cause} - {Cause.GAIN} <= reasons | {"small gain"}
+    for name in (*MODELS, *INSTANCES):
+        assert f"`{name}`" in text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from antiphon_server.advise.advice import Advice
 from antiphon_server.advise.latency import Latency
 from antiphon_server.advise.quantiles import Spread
+from antiphon_server.advise.retention import Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ def traffic(advice: Advice) -> str:
     )
 
 
+def _nearly(share: float) -> str:
+    return "more than 99%" if share > 0.99 else f"{share:.0%} or more"
+
+
 def _counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
@@ -68,7 +73,9 @@ def tokens(value: float) -> str:
 
 def _repeats(advice: Advice) -> Answer:
     found = advice.repetition
-    half = f"; half of these turns repeat {found.typical:.0%} or more" if found.typical is not None else ""
+    half = ""
+    if found.typical is not None:
+        half = f"; half of these turns repeat {_nearly(found.typical)}"
     text = [
         f"{found.share:.0%} of the prompt tokens of later turns repeat the turn before{half}.",
         f"Prompts grow from {tokens(found.start)} to {tokens(found.end)} tokens in a conversation (medians).",
@@ -132,11 +139,10 @@ def _kept(advice: Advice) -> Answer:
     chosen = held.chosen
     text = [
         f"Half of the turns come back within {seconds(gaps[0.5])}, nine in ten within {seconds(gaps[0.9])}, "
-        f"95 % within {seconds(gaps[0.95])}; by tokens that repeat, half within "
-        f"{seconds(by_tokens.get(0.5, 0.0))}, 95 % within {seconds(by_tokens.get(0.95, 0.0))}.",
-        f"Kept for {seconds(chosen.keep)}, {held.gone:.0%} of what repeats is gone before it is wanted: "
-        f"{held.idle:.0%} came later, {held.chance:.0%} was given up as hardly any turn comes so late, "
-        f"{held.evicted:.0%} made room for others.",
+        f"95% within {seconds(gaps[0.95])}; by tokens that repeat, half within "
+        f"{seconds(by_tokens.get(0.5, 0.0))}, 95% within {seconds(by_tokens.get(0.95, 0.0))}.",
+        f"Kept for {seconds(chosen.keep)}, {held.gone:.0%} of what repeats is gone before it is wanted"
+        f"{_why_gone(held)}.",
     ]
     if held.known < 0.995:
         text.append(f"The gap is known for {held.known:.0%} of what repeats.")
@@ -167,13 +173,22 @@ def _kept(advice: Advice) -> Answer:
     return Answer("kept", question, tuple(text), Table(head, rows))
 
 
+def _why_gone(held: Retention) -> str:
+    causes = (
+        (held.idle, "comes later"),
+        (held.chance, "is given up early, as hardly any turn comes so late"),
+        (held.evicted, "makes room for others"),
+    )
+    told = [f"{share:.0%} {words}" for share, words in causes if share >= 0.005]
+    return f": {', '.join(told)}" if told else ""
+
+
 def _ttft(advice: Advice) -> Answer:
     cold, warm = advice.cold, advice.warm
     text = [
-        f"If prefill's own cache is cold, expected p95 goes from {seconds(cold.off.p95)} to "
-        f"{seconds(cold.on.p95)} and p99 from {seconds(cold.off.p99)} to {seconds(cold.on.p99)}; if it is "
-        f"warm, p95 from {seconds(warm.off.p95)} to {seconds(warm.on.p95)} and p99 from "
-        f"{seconds(warm.off.p99)} to {seconds(warm.on.p99)}.",
+        f"If prefill's own cache is cold, expected p95 {_goes(cold.off.p95, cold.on.p95)} and p99 "
+        f"{_goes(cold.off.p99, cold.on.p99)}; if it is warm, p95 {_goes(warm.off.p95, warm.on.p95)} and p99 "
+        f"{_goes(warm.off.p99, warm.on.p99)}.",
         f"First turns, and turns whose KV is gone, stay as they are: {_path(cold, 'cold'):.0%} of all.",
     ]
     if advice.cached is not None:
@@ -191,6 +206,12 @@ def _ttft(advice: Advice) -> Answer:
         tuple(text),
         Table(("TTFT", "turns", "mean", "p50", "p95", "p99"), tuple(rows)),
     )
+
+
+def _goes(before: float, after: float) -> str:
+    if seconds(before) == seconds(after):
+        return f"stays at {seconds(after)}"
+    return f"goes from {seconds(before)} to {seconds(after)}"
 
 
 def _row(name: str, spread: Spread) -> tuple[str, ...]:

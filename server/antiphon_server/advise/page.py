@@ -19,7 +19,7 @@ def page(advice: Advice) -> str:
     """All of it."""
     drawn = pictures(advice)
     style = files("antiphon_server.advise").joinpath("page.css").read_text("utf-8")
-    parts = [_verdict(advice), _figures(advice), _pictures(drawn["tokens"])]
+    parts = [_verdict(advice), _figures(advice), _pictures([*drawn["tokens"], _at_a_glance(advice)])]
     parts += [
         _section(f"{number}. {answer.question}", _answer(answer, drawn[answer.name]))
         for number, answer in enumerate(answers.answers(advice), 1)
@@ -73,6 +73,12 @@ def _figures(advice: Advice) -> str:
         for name, value, unit in shown
     )
     return f'<dl class="figures">{cells}</dl>'
+
+
+def _at_a_glance(advice: Advice) -> str:
+    """Beside the first picture; reasons come with the settings below."""
+    lines = escape(router_yaml(advice.settings))
+    return f'<div class="glance"><p class="small">Settings that follow</p><pre>{lines}</pre></div>'
 
 
 def _change(gain: float) -> str:

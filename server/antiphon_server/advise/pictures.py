@@ -91,13 +91,17 @@ def _tokens(axes: Axes, advice: Advice) -> str:
     axes.barh([name for name, _, _ in shown], [n for _, n, _ in shown], color=[c for _, _, c in shown])
     for place, (_, tokens, _) in enumerate(shown):
         axes.text(
-            tokens + part.total * 0.01, place, f"{part.share(tokens):.0%}", va="center", fontsize=9, color=INK
+            tokens + part.total * 0.01, place, _share(part.share(tokens)), va="center", fontsize=9, color=INK
         )
     axes.set_xlim(0, max(tokens for _, tokens, _ in shown) * 1.13)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(labelsize=9)
     return f"Bars: {part.share(part.used):.0%} of all prompt tokens are reused"
+
+
+def _share(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
 def _repeats(axes: Axes, advice: Advice) -> str:

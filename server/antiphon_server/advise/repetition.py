@@ -32,8 +32,8 @@ class Stage:
 class Repetition:
     """``returning``: turns that have one before them. ``told``: of their prompts' tokens, those of turns of
     which the log tells what repeats; what follows is of those only, but for ``tokens``: of all prompts.
-    ``returning_tokens``: of those turns' prompts; ``repeated``: of these, tokens that repeat; ``lost``: tokens
-    that decode held and that did not; ``answers``: of ``repeated``, tokens that only decode ever held.
+    ``returning_tokens``: of those turns' prompts; ``repeated``: of these, tokens that repeat; ``lost``:
+    tokens that decode held and that did not; ``answers``: of ``repeated``, tokens that only decode ever held.
     ``typical``: median share, over turns. ``low``: the share that nine in ten turns exceed. ``rewritten``:
     turns that lost more than a tenth of what was held. ``start``, ``end``: tokens of a conversation's first
     and last prompt, medians."""

@@ -12,8 +12,8 @@ class Turn:
     ``conversation``: its number. ``index``: 0 for its first turn. ``held``: the last prompt and its answer,
     whose KV decode held when the last turn ended. ``repeated``: of ``held``, what this prompt begins with.
     ``local``: of ``repeated``, what was in the last prompt, so that prefill computed it then. ``extends``:
-    all of ``held`` repeats. ``told``: the log tells what repeats; else nothing is taken to. ``gap``: since the
-    last answer's end. ``at``: of the request; ``seconds``: until the answer's end. ``cached``, ``path``,
+    all of ``held`` repeats. ``told``: the log tells what repeats; else nothing is taken to. ``gap``: since
+    the last answer's end. ``at``: of the request; ``seconds``: until the answer's end. ``cached``, ``path``,
     ``reason``: as the server logged them.
     """
 
