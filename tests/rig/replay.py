@@ -20,7 +20,9 @@ import uvicorn
 from starlette.types import ASGIApp, Message
 from uvicorn.server import ServerState
 
+from antiphon_server.bench.replay.history import History
 from antiphon_server.bench.replay.script import Script, Turn
+from antiphon_server.bench.timing import Answer
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Received, Settings, SimulatedCluster, SimulatedEngine, expected_ids
@@ -29,7 +31,7 @@ from antiphon_server.simulator.leases import Leases
 from antiphon_server.simulator.serve import _Protocol
 from doubles.memory_network import MemoryNetwork
 from doubles.virtual_loop import VirtualLoop
-from rig.traces import BLOCK, History
+from rig.traces import BLOCK, RULER
 
 PORT = 8000
 SPEED: dict[str, Any] = {
@@ -195,13 +197,13 @@ def _listener(engine: SimulatedEngine) -> Any:
 
 async def _play(app: ASGIApp, session: Script, start: float, outcome: Outcome) -> None:
     await asyncio.sleep(start)
-    history = History()
+    history = History(RULER)
     for index, turn in enumerate(session.turns):
         if index:
             await asyncio.sleep(turn.gap)
         served = await _ask(app, session.name, index, request(history, turn))
         outcome.turns[session.name, index] = served
-        history.end(served.answer)
+        history.end(Answer(served.ids, served.answer), served.prompt)
 
 
 def request(history: History, turn: Turn) -> dict[str, Any]:
@@ -218,10 +220,10 @@ def request(history: History, turn: Turn) -> dict[str, Any]:
 
 def truth(session: Script, settings: Settings, answers: Sequence[Served]) -> list[list[int]]:
     """The answers of full recomputation, given what was said before."""
-    history, found = History(), []
+    history, found = History(RULER), []
     for turn, served in zip(session.turns, answers, strict=True):
         found.append(expected_ids(settings, request(history, turn)))
-        history.end(served.answer)
+        history.end(Answer(served.ids, served.answer), served.prompt)
     return found
 
 

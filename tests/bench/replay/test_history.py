@@ -7,7 +7,7 @@ import pytest
 from antiphon_server.bench.replay.history import LEAST, History
 from antiphon_server.bench.replay.ruler import Ruler, measured
 from antiphon_server.bench.replay.script import Message, Turn
-from antiphon_server.bench.timing import Answer, Outcome, Timed
+from antiphon_server.bench.timing import Answer
 
 RULER = Ruler(characters=1.0, frame=10.0, head=5.0)
 CALL: Message = {
@@ -22,16 +22,15 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def timed(text: str = "live", *, prompt: int = 0, tool: str | None = None) -> Timed:
-    answer = Answer(tuple(range(len(text))) if prompt else (), text, tool, "{}" if tool else "", (), "stop")
-    return Timed(0.1, 0.2, prompt, "p", Outcome(), answer)
+def live(text: str = "live", *, tool: str | None = None) -> Answer:
+    return Answer(tuple(range(len(text))), text, tool, "{}" if tool else "", (), "stop")
 
 
-def after(history: History, *turns: Turn, answer: Timed | None = None) -> list[Message]:
+def after(history: History, *turns: Turn, answer: Answer | None = None, prompt: int = 0) -> list[Message]:
     messages: list[Message] = []
     for turn in turns:
         messages = history.begin(turn)
-        history.end(answer or timed())
+        history.end(answer or live(), prompt)
     return messages
 
 
@@ -55,7 +54,7 @@ def test_a_last_message_is_cut_to_the_length_that_is_missing_its_end_stays() -> 
 
 def test_lengths_follow_what_the_server_counted() -> None:
     history = History(RULER)
-    after(history, turn(user("a" * 30)), answer=timed("live", prompt=100))
+    after(history, turn(user("a" * 30)), prompt=100)
     (*_, last) = history.begin(turn(user("b" * 100), length=130))
     assert len(last["content"]) == 130 - (100 + 4) - 10
 
@@ -92,7 +91,7 @@ def test_a_result_that_no_live_call_asked_for_is_the_users_message() -> None:
 
 def test_a_result_answers_the_live_call() -> None:
     history = History(RULER)
-    messages = after(history, turn(user("one")), turn(RESULT), answer=timed("", tool="g"))
+    messages = after(history, turn(user("one")), turn(RESULT), answer=live("", tool="g"))
     call, result = messages[-2:]
     assert call["tool_calls"][0]["function"] == {"name": "g", "arguments": "{}"}
     assert result == {**RESULT, "tool_call_id": call["tool_calls"][0]["id"]}

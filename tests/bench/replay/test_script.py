@@ -125,12 +125,37 @@ def test_figures_tell_what_is_kept_where_there_are_no_blocks() -> None:
     assert content(script.turns[0])[:300] != content(script.turns[1])[:300]
 
 
-def test_all_conversations_begin_with_what_is_common() -> None:
-    made = [silent(Call(500, 10, blocks=tuple(range(8))), size=Size(common=128)) for _ in range(2)]
-    assert [message["role"] for message in made[0].turns[0].new] == ["system", "user"]
-    assert len(content(made[0].turns[0], 0)) == 128
-    # Its blocks stand for what comes after.
-    assert content(made[0].turns[0]) == content(silent(Call(500, 10, blocks=tuple(range(8)))).turns[0])[128:]
+def agents(common: bool, copies: int = 1) -> list[tuple[str, str]]:
+    """System prompt and rest of the first turn of two conversations of 128 fixed tokens."""
+    calls = (Call(500, 10, blocks=tuple(range(7))),)
+    trace = Trace("t", tuple(Conversation(name, calls, fixed=130) for name in "ab"), block_size=64)
+    size, choice = Size(common=common), Choice(copies=copies)
+    made = scripts(trace, size=size, pace=PACE, ruler=BYTES, choice=choice)
+    assert all([m["role"] for m in script.turns[0].new] == ["system", "user"] for script in made)
+    return [(content(script.turns[0], 0), content(script.turns[0])) for script in made]
+
+
+def test_what_is_fixed_is_the_system_prompt() -> None:
+    (system, rest), (other, _) = agents(common=False)
+    assert len(system) == 128
+    assert len(rest) >= 500 - 128
+    assert system != other
+
+
+def test_all_conversations_may_have_one_system_prompt() -> None:
+    (system, rest), (other, other_rest) = agents(common=True)
+    assert system == other
+    assert rest[:64] != other_rest[:64]
+
+
+def test_copies_share_the_system_prompt_alone() -> None:
+    (system, rest), (copy, copied_rest), *_ = agents(common=False, copies=2)
+    assert system == copy
+    assert rest[:64] != copied_rest[:64]
+    said_twice = Trace("t", (Conversation("c", (Call(9, 9, history=(SYSTEM, user("one"))),)),))
+    made = scripts(said_twice, size=Size(), pace=PACE, ruler=BYTES, choice=Choice(copies=2))
+    assert [script.turns[0].new for script in made] == [(SYSTEM, user("one")), (SYSTEM, user("[1] one"))]
+    assert [script.name for script in made] == ["c", "c.1"]
 
 
 def chosen(choice: Choice, turns: int = 3) -> tuple[Script, ...]:

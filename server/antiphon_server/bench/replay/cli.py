@@ -44,10 +44,9 @@ def replay(
     ] = None,
     longest_answer: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer.")] = None,
     common: Annotated[
-        int,
-        typer.Option(min=0, help="Tokens of the trace with which all its conversations begin (system prompt, "
-                     "tools), where it has no text."),
-    ] = 0,
+        bool,
+        typer.Option("--common", help="One system prompt for all, where the trace tells but its length."),
+    ] = False,
     time: Annotated[
         str, typer.Option(help="Gaps between turns: real, none, or a number to divide them by.")
     ] = "real",
@@ -59,6 +58,9 @@ def replay(
     start: Annotated[float, typer.Option(min=0, help="Seconds over which the clients begin.")] = 0.0,
     conversations: Annotated[int | None, typer.Option(min=1, help="How many; default all.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, help="Of each conversation, at most.")] = None,
+    copies: Annotated[
+        int, typer.Option(min=1, help="Of each conversation; they share but the system prompt.")
+    ] = 1,
     least_turns: Annotated[int, typer.Option(min=1, help="Leave shorter conversations out.")] = 1,
     sample: Annotated[
         int | None, typer.Option(metavar="SEED", help="Draw the conversations at random.")
@@ -145,7 +147,7 @@ def replay(
                 tool_role,
                 api_key,
             )
-            choice = Choice(conversations, turns, least_turns, sample)
+            choice = Choice(conversations, turns, least_turns, sample, copies)
             record = run(
                 target, trace, size, manner, choice,
                 sources=tuple(map(str, traces)), tools=tools, warm=warm_up, least=least, console=console,

@@ -7,7 +7,7 @@ from typing import Any
 
 from antiphon_server.bench.replay.ruler import Ruler, content_of
 from antiphon_server.bench.replay.script import Message, Turn
-from antiphon_server.bench.timing import Timed
+from antiphon_server.bench.timing import Answer
 
 LEAST = 4
 """Tokens of a new message that are always sent."""
@@ -42,9 +42,8 @@ class History:
         self.messages = [*self.messages, *new]
         return _taking_turns(self.messages)
 
-    def end(self, timed: Timed) -> None:
-        """The model has answered."""
-        answer = timed.answer
+    def end(self, answer: Answer, prompt_tokens: int = 0) -> None:
+        """The model has answered. ``prompt_tokens``: as the server counted them, if it did."""
         said: dict[str, Any] = {"role": "assistant", "content": answer.text}
         if answer.tool is not None:
             function = {"name": answer.tool, "arguments": answer.arguments}
@@ -52,8 +51,7 @@ class History:
                 {"id": f"call_{len(self.messages)}", "type": "function", "function": function}
             ]
         self.messages = [*self.messages, said]
-        counted = timed.prompt_tokens and answer.ids
-        self._tokens = timed.prompt_tokens + len(answer.ids) if counted else None
+        self._tokens = prompt_tokens + len(answer.ids) if prompt_tokens and answer.ids else None
 
     def _keep(self, kept: list[Message]) -> None:
         self._tokens = self._tokens if len(kept) == len(self.messages) else None

@@ -156,7 +156,8 @@ class Player:
                 async with antiphon.conversation():
                     history = History(self._manner.ruler)
                     for turn in turns:
-                        history.end(await self._ask(client, f"{arm.name}-warm-up", history, turn))
+                        timed = await self._ask(client, f"{arm.name}-warm-up", history, turn)
+                        history.end(timed.answer, timed.prompt_tokens)
             except _FAILED as error:
                 raise GoneError(f"{arm.name} ({arm.router}) does not answer: {_told(error)}") from error
 
@@ -211,7 +212,7 @@ class Player:
                 return
             self._gone = 0
             self._take(replace(served, **_figures(timed)), timed)
-            history.end(timed)
+            history.end(timed.answer, timed.prompt_tokens)
             yield timed
 
     async def _ask(self, client: openai.AsyncOpenAI, salt: str, history: History, turn: Turn) -> Timed:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from antiphon_server.bench.replay.pace import Pace
 from antiphon_server.bench.replay.ruler import Ruler, content_of
-from antiphon_server.bench.replay.script import Message, Script, Size, Turn
+from antiphon_server.bench.replay.script import Message, Script, Size, Turn, copied
 from antiphon_server.traces.text import written
 from antiphon_server.traces.trace import Call, Conversation
 
@@ -22,8 +22,8 @@ class Recorded:
     ruler: Ruler
     tools: bool = True
 
-    def script(self, conversation: Conversation) -> Script:
-        """Of a conversation whose calls have a history."""
+    def script(self, conversation: Conversation, copy: int = 0) -> Script:
+        """Of a conversation whose calls have a history. ``copy``: which one; each has a mark of its own."""
         turns: list[Turn] = []
         before: tuple[Message, ...] | None = None
         for call in conversation.calls:
@@ -33,7 +33,9 @@ class Recorded:
                 break
             turns.append(turn)
             before = call.history
-        return Script(conversation.name, tuple(turns), len(conversation.calls) - len(turns))
+        if copy and turns:
+            turns[0] = replace(turns[0], new=_marked(turns[0].new, f"[{copy}] "))
+        return Script(copied(conversation.name, copy), tuple(turns), len(conversation.calls) - len(turns))
 
     def _turn(self, call: Call, before: tuple[Message, ...] | None) -> Turn:
         history = call.history or ()
@@ -63,6 +65,15 @@ class Recorded:
 
 
 _FIELDS = frozenset({"role", "name", "tool_calls", "tool_call_id"})
+
+
+def _marked(messages: Sequence[Message], mark: str) -> tuple[Message, ...]:
+    """Before the first words of the user; where there are none, before the first of all."""
+    first = next((i for i, message in enumerate(messages) if message["role"] == "user"), 0)
+    return tuple(
+        {**message, "content": mark + content_of(message)} if i == first else message
+        for i, message in enumerate(messages)
+    )
 
 
 def common(before: Sequence[Message], after: Sequence[Message]) -> int:

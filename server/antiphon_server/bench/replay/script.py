@@ -42,17 +42,22 @@ class Script:
     cut: int = 0
 
 
+def copied(name: str, copy: int) -> str:
+    """Name of a copy of a conversation; the first one is itself."""
+    return f"{name}.{copy}" if copy else name
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """How the record becomes smaller. ``scale``: tokens of the trace that one token stands for.
     ``longest_answer``, ``longest_prompt``: tokens that are sent, after scaling; a conversation ends before
-    its first turn beyond ``longest_prompt``. ``common``: tokens of the trace with which all conversations
-    begin, where it has no text: their system prompt and tools."""
+    its first turn beyond ``longest_prompt``. ``common``: system prompts and tools of which only the length is
+    known are the same text in all conversations."""
 
     scale: float = 1.0
     longest_answer: int | None = None
     longest_prompt: int | None = None
-    common: int = 0
+    common: bool = False
 
     def tokens(self, recorded: int) -> int:
         """Of a recorded length."""

@@ -17,12 +17,14 @@ from antiphon_server.traces.trace import Trace
 @dataclass(frozen=True, slots=True)
 class Choice:
     """``conversations``: how many; None: all. ``turns``: of each at most. ``least``: conversations of fewer
-    turns are left out. ``seed``: draws them at random; None: the first ones."""
+    turns are left out. ``seed``: draws them at random; None: the first ones. ``copies``: each is
+    played so often; copies share no more than the system prompt and tools."""
 
     conversations: int | None = None
     turns: int | None = None
     least: int = 1
     seed: int | None = None
+    copies: int = 1
 
 
 def scripts(
@@ -39,13 +41,15 @@ def scripts(
     if choice.seed is not None:
         random.Random(choice.seed).shuffle(drawn)
     made: list[Script] = []
+    found = 0
     for conversation in drawn:
-        if choice.conversations is not None and len(made) == choice.conversations:
+        if choice.conversations is not None and found == choice.conversations:
             break
         source = recorded if speaks(conversation) else synthetic
-        script = _limited(source.script(conversation), choice.turns)
-        if len(script.turns) >= choice.least:
-            made.append(script)
+        copies = [_limited(source.script(conversation, copy), choice.turns) for copy in range(choice.copies)]
+        if len(copies[0].turns) >= choice.least:
+            made += copies
+            found += 1
     if not made:
         raise ValueError(
             f"none of {len(drawn)} conversations has {choice.least} turn(s) to replay within the limits: "

@@ -10,14 +10,51 @@ from functools import cached_property
 
 from antiphon_server.bench.replay.pace import Pace
 from antiphon_server.bench.replay.ruler import Ruler
-from antiphon_server.bench.replay.script import Message, Script, Size, Turn
+from antiphon_server.bench.replay.script import Message, Script, Size, Turn, copied
 from antiphon_server.bench.replay.words import words
 from antiphon_server.traces.prefix import Change, repeat
 from antiphon_server.traces.trace import Call, Conversation, Trace
 
-_COMMON = "common"
 _BLOCK = 64
 """Tokens that text is made in pieces of, where there are no blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Of one conversation. ``frame``, ``scope``: where the ids of its system prompt's blocks and those of the
+    others mean the same. ``fixed``: tokens of system prompt and tools. ``block``: tokens of one.
+    ``characters``: of a token of the trace."""
+
+    frame: str
+    scope: str
+    name: str
+    fixed: int
+    block: int
+    characters: float
+
+    def whole(self, tokens: int) -> int:
+        """Those in whole blocks."""
+        return tokens // self.block * self.block
+
+    def of(self, call: Call, begin: int, end: int | None = None) -> str:
+        """What its blocks say, from one token to another; where there are none, of system prompts alone."""
+        if call.blocks is None:
+            return words(self.frame, "fixed", self._length(end)) if end is not None else ""
+        last = None if end is None else end // self.block
+        size = self._length(self.block)
+        return "".join(
+            words(self.frame if place * self.block < self.whole(self.fixed) else self.scope, id_, size)
+            for place, id_ in enumerate(call.blocks[:last])
+            if place >= begin // self.block
+        )
+
+    def tail(self, call: Call, index: int, begin: int) -> str:
+        """Words that no block says: what is missing at the end of a prompt, and somewhat more."""
+        told = max(begin, len(call.blocks or ()) * self.block)
+        return words(self.name, f"turn {index}", self._length(max(0, call.prompt - told) + self.block) + 1)
+
+    def _length(self, tokens: int) -> int:
+        return round(tokens * self.characters)
 
 
 @dataclass(frozen=True)
@@ -29,48 +66,49 @@ class Synthetic:
     pace: Pace
     ruler: Ruler
 
-    def script(self, conversation: Conversation) -> Script:
-        """Of a conversation."""
+    def script(self, conversation: Conversation, copy: int = 0) -> Script:
+        """Of a conversation. ``copy``: which one."""
         turns: list[Turn] = []
-        scope = "" if self.trace.shared_blocks else self._root(conversation.name)
+        text = self._text(conversation, copy)
         before: Call | None = None
         for index, call in enumerate(conversation.calls):
-            turn = self._turn(scope, f"{conversation.name}, turn {index}", call, before)
+            turn = self._turn(text, index, call, before)
             if not self.size.fits(self.size.tokens(call.prompt), turn.answer):
                 break
             turns.append(turn)
             before = call
-        return Script(conversation.name, tuple(turns), len(conversation.calls) - len(turns))
+        return Script(copied(conversation.name, copy), tuple(turns), len(conversation.calls) - len(turns))
 
-    def _turn(self, scope: str, name: str, call: Call, before: Call | None) -> Turn:
+    def _text(self, conversation: Conversation, copy: int) -> Text:
+        scope = "" if self.trace.shared_blocks else self._root(conversation.name)
+        return Text(
+            frame="" if self.size.common else scope,
+            scope=copied(scope, copy),
+            name=copied(conversation.name, copy),
+            fixed=conversation.fixed or 0,
+            block=self.trace.block_size or _BLOCK,
+            characters=self.ruler.characters / self.size.scale,
+        )
+
+    def _turn(self, text: Text, index: int, call: Call, before: Call | None) -> Turn:
         # Where nothing tells what became of the last prompt, this one extends it.
         told = None if before is None else repeat(before, call, self.trace.block_size)
         grows = before is not None and (told is None or told.change is Change.EXTENSION)
         kept = min(before.prompt, call.prompt) if grows and before else told.shared if told else 0
-        common = 0 if kept else min(self.size.common, call.prompt)
+        fixed = 0 if kept else text.whole(min(text.fixed, call.prompt))
         new: list[Message] = []
-        if common:
-            text = words(_COMMON, "", self.ruler.text(common / self.size.scale))
-            new.append({"role": "system", "content": text})
-        text = self._text(scope, name, call, skip=max(kept, common), ends=grows)
+        if fixed:
+            new.append({"role": "system", "content": text.of(call, 0, fixed)})
+        rest, tail = text.of(call, max(kept, fixed)), text.tail(call, index, max(kept, fixed))
+        # What is too long loses its beginning where it grows, else its end.
+        new.append({"role": "user", "content": tail + rest if grows else rest + tail})
         return Turn(
             gap=0.0 if before is None else self.pace.known(call.gap),
-            new=(*new, {"role": "user", "content": text}),
+            new=tuple(new),
             answer=self.size.answer(call.answer),
             keeps_tokens=None if before is None or grows else self.size.tokens(kept),
             length=self.size.tokens(call.prompt),
         )
-
-    def _text(self, scope: str, name: str, call: Call, *, skip: int, ends: bool) -> str:
-        """Of what follows ``skip`` tokens, and somewhat more: it is cut to the length that is missing.
-        ``ends``: its end stays then, else its beginning."""
-        size = self.trace.block_size or _BLOCK
-        blocks = call.blocks or ()
-        characters = self.ruler.text(size / self.size.scale)
-        told = "".join(words(scope, block, characters) for block in blocks[skip // size :])
-        rest = max(0, call.prompt - max(skip, len(blocks) * size)) + size
-        tail = words(name, "tail", self.ruler.text(rest / self.size.scale) + 1)
-        return tail + told if ends else told + tail
 
     def _root(self, name: str) -> str:
         """Sub-agents' blocks have ids of the session that began them."""
