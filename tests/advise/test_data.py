@@ -89,7 +89,7 @@ def test_0228_whose_second_request_rewrites_its_history() -> None:
     assert found.repetition.rewritten == 1
     assert found.repetition.lost == 16_945 - 9_088
     # It comes 2,379 s later, when little is kept any more; the other gaps are 3 to 20 s.
-    assert found.retention.chosen.keep == 30.0
+    assert found.retention.chosen.keep == 60.0
     assert found.retention.idle == pytest.approx(9_088 / found.repetition.repeated)
     assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.FEW])
 

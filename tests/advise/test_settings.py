@@ -28,6 +28,7 @@ def _values(found: Advice) -> dict[str, str]:
 
 
 OPTIONS = [
+    Option(10.0, found=0.4, pinned=50.0, held=1.0),
     Option(60.0, found=0.5, pinned=100.0, held=1.0),
     Option(120.0, found=0.94, pinned=200.0, held=1.0),
     Option(240.0, found=0.95, pinned=400.0, held=1.0),
@@ -36,29 +37,36 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("room", "keep"), [(None, 240.0), (400.0, 120.0), (399.0, 120.0), (199.0, 60.0), (1.0, 60.0)]
+    ("room", "keep"),
+    [(None, 240.0), (400.0, 120.0), (399.0, 120.0), (199.0, 60.0), (99.0, 10.0), (1.0, 10.0)],
 )
 def test_kept_is_for_as_short_as_finds_nearly_all_and_fits(room: float | None, keep: float) -> None:
     assert best_keep(OPTIONS, room).keep == keep
 
 
+def test_kept_is_not_for_less_than_a_lease_without_need() -> None:
+    assert best_keep([Option(10.0, 1.0, 1.0, 1.0), Option(60.0, 1.0, 6.0, 1.0)], None).keep == 60.0
+
+
 def test_shares_follow_from_conversations_and_memory() -> None:
     found = _look(Given("qwen3-32b", "p5en", capacity=1_000_000), conversations=10)
-    # 17,071 tokens each with a keep of 10 s, ten of them, and half as much again: 25.6 % of 1,000,000.
-    assert found.retention.chosen.keep == 10.0
-    assert _values(found)["keep_share"] == "0.3"
-    # 200 new tokens and an answer of 300 take 500 x 20 us and some attention, nine times in 140 s.
+    # Turns rest for 10 s and the last one for 60 s, in 140 s: 26,893 tokens on average. Ten of that, and half
+    # as much again, are 40.3 % of 1,000,000.
+    assert found.retention.chosen.keep == 60.0
+    assert found.retention.chosen.pinned == pytest.approx((10 * 211_500 + 60 * 27_500) / 140)
+    assert _values(found)["keep_share"] == "0.45"
+    # 500 new tokens take 500 x 19 us and some attention, nine times in 140 s.
     share = 9 * 10 * 500 * (found.hardware.token + found.hardware.attention * 24_000) / 140
     assert 1 / (1 - share) < 1.05
     assert _values(found)["append_slowdown"] == "1.05"
     two = _look(Given("qwen3-32b", "p5en", capacity=1_000_000), conversations=10, decodes=2)
-    assert _values(two)["keep_share"] == "0.15"
+    assert _values(two)["keep_share"] == "0.25"
 
 
 def test_what_is_not_known_stays_at_its_default() -> None:
     assert _values(_look()) == {
         "paths": "[cold, reuse, append]",
-        "keep": "10",
+        "keep": "60",
         "keep_share": "0.5",
         "append_slowdown": "1.25",
         "kv_recompute_threshold": "1408",
@@ -86,7 +94,7 @@ def test_fleet_by_hand() -> None:
     assert found.fleet.prefill_off_cold == pytest.approx(100 * work / 140 / 0.7)
     in_flight = sum(5 * (20_300 + 800 * i) for i in range(10)) / 140
     assert found.fleet.decode_off == pytest.approx(100 * in_flight / 900_000)
-    pinned = sum(10 * (20_300 + 800 * i) for i in range(10)) / 140
+    pinned = (10 * 211_500 + 60 * 27_500) / 140
     assert found.fleet.decode_on == pytest.approx(100 * (in_flight + pinned) / 900_000)
     assert found.settings.fleet is not None
     assert "prefill to decode about" in found.settings.fleet

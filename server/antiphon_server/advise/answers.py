@@ -62,6 +62,11 @@ def seconds(value: float) -> str:
     return f"{value / 3600:,.1f} h"
 
 
+def gigabytes(value: float) -> str:
+    """A rate, short."""
+    return f"{value:.0f} GB/s" if value >= 9.95 else f"{value:.2g} GB/s"
+
+
 def tokens(value: float) -> str:
     """A number of tokens, short."""
     if value < 9_999.5:
@@ -120,11 +125,11 @@ def _link(advice: Advice) -> Answer:
     if link.typical:
         text.append(
             f"The typical prefix, {tokens(link.typical)} tokens, takes {seconds(link.moving)} to fetch at "
-            f"{link.gigabytes:.1f} GB/s and {seconds(link.computing)} to compute."
+            f"{gigabytes(link.gigabytes)} and {seconds(link.computing)} to compute."
         )
     if link.gigabytes_needed is not None:
         verb = "suffice" if link.gigabytes_needed <= link.gigabytes else "would be needed"
-        text.append(f"For half the time of computing, {link.gigabytes_needed:.1f} GB/s {verb}.")
+        text.append(f"For half the time of computing, {gigabytes(link.gigabytes_needed)} {verb}.")
     if link.moved:
         text.append(f"{link.moved:.2f} GB move from decode to prefill a later turn, on average.")
     return Answer("link", "Does the interconnect between prefill and decode suffice?", tuple(text))

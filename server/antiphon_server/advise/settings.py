@@ -12,6 +12,8 @@ from antiphon_server.advise.retention import Option, Retention
 
 ENOUGH = 0.95
 """Of what the longest ``keep`` finds, what a shorter one must find to be preferred."""
+LEASE = 60.0
+"""Seconds that engines hold a lease for."""
 _BLOCK = 64
 _DEFAULT_KEEP, _DEFAULT_SHARE, _DEFAULT_SLOWDOWN = 480.0, 0.5, 1.25
 _SHARES = (0.1, 0.8)
@@ -44,8 +46,10 @@ OFF = Settings((Setting("paths", "[cold]", "plain prefill/decode; nothing is kep
 
 def best_keep(options: Sequence[Option], room: float | None) -> Option:
     """The shortest that finds nearly all that the longest does and is not larger than ``room``: tokens that
-    an active conversation may pin on average, None: no limit."""
+    an active conversation may pin on average, None: no limit. Shorter than a lease only for want of
+    room."""
     fitting = [option for option in options if room is None or option.pinned <= room] or [options[0]]
+    fitting = [option for option in fitting if option.keep >= LEASE] or fitting
     most = max(option.found for option in fitting)
     return next(option for option in fitting if option.found >= ENOUGH * most)
 
