@@ -56,6 +56,19 @@ def test_one_differing_token_anywhere_fails_and_is_named(arm: str, cache: Cache)
     assert "answers identical" not in text
 
 
+@pytest.mark.parametrize("where", ["arm", "phase"])
+def test_answers_that_differ_throughout_fail(where: str) -> None:
+    # Consistent within an arm or a state of the cache, so only the comparison across them can tell.
+    other = Answer((7, 8), "yz")
+    turns = [
+        dataclasses.replace(t, timed=dataclasses.replace(t.timed, answer=other))
+        if (t.arm == "auto" if where == "arm" else t.place.phase is Cache.WARM)
+        else t
+        for t in sweep().turns
+    ]
+    assert len(verdict(sweep(turns), Limits()).differences) == (24 if where == "arm" else 36)
+
+
 def test_text_that_differs_though_its_tokens_are_equal_fails() -> None:
     wrong = with_turn(sweep(), "reuse", LATER, answer=Answer((1, 2, 3), "abd"))
     assert verdict(wrong, Limits()).exit_code == 1
