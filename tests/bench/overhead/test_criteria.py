@@ -12,15 +12,15 @@ from antiphon_server.bench.overhead.crowds import CrowdRow
 from antiphon_server.bench.overhead.record import Cell, Row
 
 
-def row(contender: str, median_ms: float, size: int, *, stream: bool = False, connections: int = 1) -> Row:
+def row(contender: str, added_ms: float, size: int, *, stream: bool = False, connections: int = 1) -> Row:
     return Row(
         contender=contender,
         kind=Kind.PEER if contender == PEER else Kind.OURS,
         cell=Cell(size, stream, connections),
         count=100,
-        median=median_ms / 1000,
+        median=1.0,
         p99=1.0,
-        added=0.0,
+        added=added_ms / 1000,
         added_p99=0.0,
         rate=1.0,
         cpu=0.0,

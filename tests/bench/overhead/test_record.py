@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon_server.bench.overhead.contenders import COLD, DIRECT, REUSE
+from antiphon_server.bench.overhead.contenders import APPEND, BOTH, COLD, DIRECT, REUSE
 from antiphon_server.bench.overhead.load import Burst
 from antiphon_server.bench.overhead.measure import LegsError, Plan, check
 from antiphon_server.bench.overhead.record import Cell, Sample, percentile, rows_of
@@ -19,18 +19,28 @@ def burst(*latencies: float, path: str = "none", first: float = 0.001) -> Burst:
 def test_latency_is_added_to_directs_and_cpu_is_told_a_request() -> None:
     samples = [
         (DIRECT, Sample(burst(0.1, 0.1, 0.3), 0.0, 0.3, 0.6)),
+        (BOTH, Sample(burst(0.2, 0.2, 0.4), 0.0, 0.3, 0.6)),
         (COLD, Sample(burst(0.2, 0.4, path="cold"), 0.5, 1.0, 1.0)),
         (COLD, Sample(burst(0.4, 0.6, path="cold"), 0.5, 1.0, 1.0)),
     ]
-    direct, ours = rows_of(WHOLE, samples)
+    direct, _, ours = rows_of(WHOLE, samples)
     assert (direct.count, direct.median, direct.p99, direct.added) == (3, 0.1, 0.3, 0.0)
     assert direct.per_core is None
     assert (ours.count, ours.median, ours.p99) == (4, 0.4, 0.6)
-    assert ours.added == pytest.approx(0.3)
-    assert ours.added_p99 == pytest.approx(0.3)
+    assert ours.added == pytest.approx(0.2)
+    assert ours.added_p99 == pytest.approx(0.2)
     assert (ours.rate, ours.cpu, ours.per_core) == (1.0, 0.25, 4.0)
     assert (ours.engines_cpu, ours.client_cpu) == (0.5, 0.5)
     assert ours.paths == {"cold": 4}
+
+
+def test_one_leg_is_compared_with_one_leg() -> None:
+    samples = [
+        (DIRECT, Sample(burst(0.125), 0.0, 0.0, 0.0)),
+        (BOTH, Sample(burst(0.25), 0.0, 0.0, 0.0)),
+        (APPEND, Sample(burst(0.5), 0.1, 0.0, 0.0)),
+    ]
+    assert rows_of(WHOLE, samples)[2].added == 0.375
 
 
 def test_a_streams_latency_is_to_its_first_byte() -> None:

@@ -26,7 +26,7 @@ def router(
         int, typer.Option(min=0, help="Idle ones, whose memory is measured; 0: none.")
     ] = 25_000,
     only: Annotated[
-        str, typer.Option(help="Contenders by name, comma-separated; direct is always there.")
+        str, typer.Option(help="Contenders by name, separated by semicolons; direct is always there.")
     ] = "",
     libraries: Annotated[
         bool, typer.Option("--libraries", help="Servers, clients and JSON libraries too.", show_default=False)
@@ -109,7 +109,7 @@ def _environment(given: Path | None) -> Path | None:
 def _contenders(only: str, *, libraries: bool, peers: Path | None) -> list[Contender]:
     from antiphon_server.bench.overhead import contenders as field
 
-    wanted = {name.strip() for name in only.split(",") if name.strip()}
+    wanted = {name.strip() for name in only.split(";") if name.strip()}
     there = [*field.ALL, *(field.LIBRARIES if libraries else ())]
     unknown = wanted - {one.name for one in there}
     if unknown:
@@ -117,7 +117,7 @@ def _contenders(only: str, *, libraries: bool, peers: Path | None) -> list[Conte
         _fail(f"--only {', '.join(sorted(unknown))}: no such contender; there are {names}")
     if peers is None:
         there = [one for one in there if not field.needs_peers(one)]
-    return [one for one in there if not wanted or one is field.DIRECT or one.name in wanted]
+    return [one for one in there if not wanted or one.kind is field.Kind.DIRECT or one.name in wanted]
 
 
 def _run(

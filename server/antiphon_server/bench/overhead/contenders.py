@@ -19,7 +19,7 @@ SOURCES = Path(__file__).parents[3]
 
 
 class Kind(StrEnum):
-    """What a contender is to the criteria."""
+    """What a contender is to the others."""
 
     DIRECT = "direct"
     LEAST = "pass-through"
@@ -41,9 +41,15 @@ class Contender:
     legs: tuple[int, int] = (1, 1)
     token_ids: bool = True
 
+    @property
+    def base(self) -> str:
+        """The contender without a router that makes the same legs: what is beyond it was added."""
+        return BOTH.name if self.legs == BOTH.legs else DIRECT.name
+
 
 DIRECT = Contender("direct", Kind.DIRECT, None, legs=(0, 1))
 LEAST = Contender("pass-through", Kind.LEAST, "pass-through", legs=(0, 1))
+BOTH = Contender("direct, both legs", Kind.DIRECT, None)
 PAIR = Contender("least P/D", Kind.LEAST, "least P/D")
 COLD = Contender("antiphon", Kind.OURS, "antiphon", path="cold")
 SHORT = Contender("antiphon (no token ids)", Kind.OURS, "antiphon", path="cold", token_ids=False)
@@ -51,7 +57,7 @@ FIRST = Contender("antiphon (first turn)", Kind.OURS, "antiphon", Naming.NEW, pa
 REUSE = Contender("antiphon (reuse)", Kind.OURS, "antiphon-reuse", Naming.SAME, path="reuse")
 APPEND = Contender("antiphon (append)", Kind.OURS, "antiphon-append", Naming.SAME, path="append", legs=(0, 1))
 RIVAL = Contender(PEER, Kind.PEER, PEER)
-ALL = (DIRECT, LEAST, PAIR, COLD, SHORT, FIRST, REUSE, APPEND, RIVAL)
+ALL = (DIRECT, BOTH, LEAST, PAIR, COLD, SHORT, FIRST, REUSE, APPEND, RIVAL)
 
 PROXIES: Mapping[str, tuple[str, str, str]] = {
     "pass-through": ("uvicorn", "own", "raw"),
@@ -94,6 +100,11 @@ class Ports:
     further: Mapping[str, int]
     metrics: int
 
+    @property
+    def prefill_url(self) -> str:
+        """Where prefill serves."""
+        return f"http://{HOST}:{self.prefill}"
+
     def url(self, name: str | None) -> str:
         """Where a process serves; None: decode."""
         return f"http://{HOST}:{self.decode if name is None else self.further[name]}"
@@ -108,7 +119,7 @@ def engines(ports: Ports, logs: Path) -> ProcessSpec:
 
 def process(name: str, ports: Ports, logs: Path, peers: Path | None) -> ProcessSpec:
     """What serves a contender. ``peers``: the peers' environment."""
-    prefill, decode = f"http://{HOST}:{ports.prefill}", f"http://{HOST}:{ports.decode}"
+    prefill, decode = ports.prefill_url, ports.url(None)
     port, url = str(ports.further[name]), ports.url(name)
     env: dict[str, str] = {}
     health = f"{url}/health"

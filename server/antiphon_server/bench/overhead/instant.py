@@ -17,19 +17,19 @@ import signal
 import sys
 import time
 from collections import deque
-from typing import cast
 
 import msgspec
 import uvloop
 
+from antiphon_server import protocol
 from antiphon_server.bench.overhead import replies
+from antiphon_server.bench.overhead.receiver import Receiver, Request
 from antiphon_server.bench.overhead.replies import Wanted
-from antiphon_server.protocol import INFO_PATH, LEASES_PATH, PROTOCOL_HEADER, LeaseReply, LeaseRequest
+from antiphon_server.protocol import PROTOCOL_HEADER, LeaseReply, LeaseRequest
 
 HOST = "127.0.0.1"
 ORDERS_PATH, COUNTS_PATH = "/orders", "/counts"
 TURNS = frozenset({"/v1/chat/completions", "/v1/completions"})
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _OURS = re.compile(rb"\r\n" + PROTOCOL_HEADER.encode() + rb":", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _TOKENS = re.compile(rb'"user": ?"tokens=(\d+)"')
@@ -38,6 +38,7 @@ _STREAM = re.compile(rb'"stream": ?true')
 _IDS = re.compile(rb'"return_token_ids": ?true')
 _KEPT = b'"kv_transfer_params"'
 _HANDED = re.compile(rb'"remote_request_id": ?"')
+_TOKENS_UNSAID = 1000
 _TICK = 0.001
 _METRICS = b'# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{engine="0"} 0.0\n'
 
@@ -60,7 +61,6 @@ class Counts(msgspec.Struct):
 
     prefill: int = 0
     decode: int = 0
-    handed: int = 0
     released: int = 0
     late: float = 0.0
 
@@ -150,83 +150,40 @@ def stamped(number: int) -> bytes:
     return replies.chunk(f"{number}:{time.perf_counter_ns()}")
 
 
-class Connection(asyncio.Protocol):
+class Connection(Receiver):
     """A router's connection to one of the two engines."""
 
     def __init__(self, engines: Engines, role: str) -> None:
+        super().__init__()
         self._engines, self._role = engines, role
-        self._transport: asyncio.Transport | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._missing = 0
-        self._head: bytes | None = None
-        self.closed = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-
-    def write(self, *parts: bytes) -> None:
-        """To the client, unless it has left."""
-        if self._transport is not None and not self.closed:
-            self._transport.writelines(parts)
-
-    def data_received(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._size += len(data)
-        while self._size and self._size >= self._missing:
-            data = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
-            if self._head is None:
-                end = data.find(b"\r\n\r\n")
-                if end < 0:
-                    self._parts, self._missing = [data], self._size + 1
-                    return
-                self._head = data[:end]
-                found = _LENGTH.search(self._head)
-                self._missing = int(found[1]) if found else 0
-                self._keep(data[end + 4 :])
-                if self._size < self._missing:
-                    return
-                data = b"".join(self._parts)
-            head, self._head = self._head, None
-            body, length = data[: self._missing], self._missing
-            self._missing = 0
-            self._keep(data[length:])
-            self._serve(head, body)
-
-    def _keep(self, rest: bytes) -> None:
-        self._parts = [rest] if rest else []
-        self._size = len(rest)
-
-    def _serve(self, head: bytes, body: bytes) -> None:
-        method, path, _ = head[: head.find(b"\r\n")].decode("latin-1").split(" ", 2)
-        if _CHUNKED.search(head):
+    def serve(self, request: Request) -> None:
+        method, path = request.line
+        if _CHUNKED.search(request.head):
             self.write(replies.answer(b"{}", status="411 Length Required"))
         elif method == "POST" and path in TURNS:
-            self._turn(head, body)
+            self._turn(request)
         else:
-            self.write(self._other(method, path, body))
+            self.write(self._other(method, path, request.body))
 
-    def _turn(self, head: bytes, body: bytes) -> None:
+    def _turn(self, request: Request) -> None:
         engines, counts = self._engines, self._engines.counts
+        tokens, limit = request.match(b'"user"', _TOKENS), request.match(b'"max_tokens"', _LIMIT)
+        asks = engines.orders.token_ids and self._role == "prefill"
         wanted = Wanted(
-            _number(_TOKENS, b'"user"', body, 1000),
-            ids=engines.orders.token_ids
-            and _IDS.search(body, max(0, body.find(b'"return_token'))) is not None,
-            ours=_OURS.search(head) is not None,
-            kept=_KEPT in body,
-            handed=_HANDED.match(body, max(0, body.find(b'"remote_request_id"'))) is not None,
-            chunks=_number(_LIMIT, b'"max_tokens"', body, replies.ANSWER),
+            tokens=int(tokens[1]) if tokens else _TOKENS_UNSAID,
+            ids=asks and request.match(b'"return_token_ids"', _IDS) is not None,
+            ours=_OURS.search(request.head) is not None,
+            kept=request.has(_KEPT),
+            handed=request.match(b'"remote_request_id"', _HANDED) is not None,
+            chunks=int(limit[1]) if limit else replies.ANSWER,
         )
-        counts.handed += wanted.handed
         if self._role == "prefill":
             counts.prefill += 1
             self.write(*engines.parts(replies.prefill(wanted)))
             return
         counts.decode += 1
-        if _STREAM.search(body, max(0, body.find(b'"stream"'))) is None:
+        if request.match(b'"stream"', _STREAM) is None:
             self.write(*engines.parts(replies.decode(wanted)))
         elif engines.orders.interval:
             engines.pace(self, wanted)
@@ -238,9 +195,9 @@ class Connection(asyncio.Protocol):
     def _other(self, method: str, path: str, body: bytes) -> bytes:
         engines = self._engines
         match method, path:
-            case "GET", "/antiphon/info":
+            case "GET", protocol.INFO_PATH:
                 return replies.answer(msgspec.json.encode(replies.info(self._role)))
-            case "POST", "/antiphon/leases":
+            case "POST", protocol.LEASES_PATH:
                 return replies.answer(msgspec.json.encode(self._leases(body)))
             case "GET", "/v1/models":
                 model = {"id": replies.MODEL, "object": "model", "max_model_len": 1 << 20}
@@ -265,12 +222,6 @@ class Connection(asyncio.Protocol):
         return LeaseReply({**deadlines, **dict.fromkeys(request.release, now)}, 0)
 
 
-def _number(pattern: re.Pattern[bytes], name: bytes, body: bytes, otherwise: int) -> int:
-    """A number in the body. Found by plain search first: bodies are long."""
-    found = pattern.match(body, at) if (at := body.find(name)) >= 0 else None
-    return int(found[1]) if found else otherwise
-
-
 async def main(prefill_port: int, decode_port: int) -> None:
     """Serve until told to stop."""
     loop, engines, stop = asyncio.get_running_loop(), Engines(), asyncio.Event()
@@ -286,5 +237,4 @@ async def main(prefill_port: int, decode_port: int) -> None:
 
 
 if __name__ == "__main__":
-    assert (INFO_PATH, LEASES_PATH) == ("/antiphon/info", "/antiphon/leases")
     uvloop.run(main(*map(int, sys.argv[1:])))

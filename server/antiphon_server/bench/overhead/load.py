@@ -45,13 +45,13 @@ class Burst:
 
 class Load:
     """Load on one URL. Connections are kept from one burst to the next, as clients of a router keep theirs.
-    Conversations too: ``SAME`` has one for each connection and body."""
+    Conversations too: ``SAME`` has one for each connection and body. ``before``: URL to which each request
+    goes too, first: both legs without a router."""
 
-    def __init__(self, url: str, naming: Naming) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        self._host, self._port, self._authority = parts.hostname, parts.port, parts.netloc
+    def __init__(self, url: str, naming: Naming, *, before: str | None = None) -> None:
+        self._url, self._before = url, before
+        self._authority = urlsplit(url).netloc
+        self._prefills: list[Connection] = []
         self._naming = naming
         self._connections: list[Connection] = []
         self._numbers = itertools.count()
@@ -63,9 +63,9 @@ class Load:
         Raises:
             ReplyError: one was not answered as it should be.
         """
-        self._connections = [one for one in self._connections if one.usable]
-        while len(self._connections) < connections:
-            self._connections.append(await connect(self._host, self._port))
+        self._connections = await _renewed(self._connections, self._url, connections)
+        if self._before is not None:
+            self._prefills = await _renewed(self._prefills, self._before, connections)
         data = self._encoded.setdefault(body, body.encoded())
         first: list[float] = []
         whole: list[float] = []
@@ -78,7 +78,10 @@ class Load:
             for number in itertools.count():
                 if number >= least and time.perf_counter() >= end:
                     return
-                sent = await connection.ask(next(heads), data)
+                own = next(heads)
+                earlier = await self._prefills[place].ask(own, data) if self._before is not None else None
+                sent = await connection.ask(own, data)
+                sent = earlier if earlier is not None else sent
                 if body.stream and not any(_END in part for part in connection.body[-2:]):
                     raise ReplyError("a stream ended before its last event")
                 first.append(connection.begun - sent)
@@ -103,9 +106,17 @@ class Load:
 
     def drop(self) -> None:
         """Close all connections."""
-        for connection in self._connections:
+        for connection in (*self._connections, *self._prefills):
             connection.close()
-        self._connections.clear()
+        self._connections, self._prefills = [], []
+
+
+async def _renewed(connections: list[Connection], url: str, count: int) -> list[Connection]:
+    """Those that are open still, and new ones up to ``count``."""
+    parts = urlsplit(url)
+    usable = [one for one in connections if one.usable]
+    missing = range(count - len(usable))
+    return usable + [await connect(parts.hostname or "", parts.port or 80) for _ in missing]
 
 
 def _path(said: bytes | None) -> str:

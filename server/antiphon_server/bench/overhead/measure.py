@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import uvloop
 
-from antiphon_server.bench.overhead.contenders import LIBRARIES, Contender, Ports
+from antiphon_server.bench.overhead.contenders import BOTH, LIBRARIES, Contender, Ports
 from antiphon_server.bench.overhead.crowds import CrowdPlan, CrowdRow, CrowdSample, crowd_rows
 from antiphon_server.bench.overhead.instant import COUNTS_PATH, ORDERS_PATH, Counts, Orders
 from antiphon_server.bench.overhead.load import Burst, Load, Naming
@@ -71,7 +71,7 @@ class Field:
         """
 
         async def run() -> tuple[Row, ...]:
-            loads = {one: Load(self._ports.url(one.process), one.naming) for one in self._contenders}
+            loads = {one: self._load(one) for one in self._contenders}
             rows: list[Row] = []
             try:
                 for cell in plan.cells():
@@ -83,6 +83,10 @@ class Field:
             return tuple(rows)
 
         return uvloop.run(run())
+
+    def _load(self, one: Contender) -> Load:
+        before = self._ports.prefill_url if one is BOTH else None
+        return Load(self._ports.url(one.process), one.naming, before=before)
 
     async def _cell(self, cell: Cell, plan: Plan, loads: dict[Contender, Load]) -> tuple[Row, ...]:
         body = Body(cell.size, cell.stream)
@@ -115,7 +119,7 @@ class Field:
         chosen: dict[str | None, Contender] = {}
         for one in self._contenders:
             # Libraries are told apart by requests; streams would take long for little.
-            if one.naming not in alike and one.token_ids and one not in LIBRARIES:
+            if one.naming not in alike and one.token_ids and one not in (BOTH, *LIBRARIES):
                 chosen[one.process] = one
         rows: list[CrowdRow] = []
         for streams in plan.streams:

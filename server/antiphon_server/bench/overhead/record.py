@@ -41,8 +41,8 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A contender in a cell. ``median``, ``p99``: of the latency, to a stream's first byte or a whole reply's
-    end. ``added``, ``added_p99``: beyond direct's. ``cpu``: of the serving process, a request; ``per_core``:
-    requests for each second of it. ``engines_cpu``, ``client_cpu``: a request."""
+    end. ``added``, ``added_p99``: beyond the same legs without a router. ``cpu``: of the serving process, a
+    request; ``per_core``: requests for each second of it. ``engines_cpu``, ``client_cpu``: a request."""
 
     contender: str
     kind: Kind
@@ -61,19 +61,20 @@ class Row:
 
 
 def rows_of(cell: Cell, samples: Sequence[tuple[Contender, Sample]]) -> tuple[Row, ...]:
-    """A row for each contender, in the order in which they came first. Direct is among them."""
+    """A row for each contender, in the order in which they came first. What they are compared with is among
+    them."""
     contenders = dict.fromkeys(contender for contender, _ in samples)
     latencies = {
         contender: [value for own, sample in samples if own is contender for value in latency(cell, sample)]
         for contender in contenders
     }
-    base = next(latencies[contender] for contender in contenders if contender.kind is Kind.DIRECT)
+    bases = {contender.name: own for contender, own in latencies.items() if contender.kind is Kind.DIRECT}
     return tuple(
         _row(
             cell,
             contender,
             latencies[contender],
-            base,
+            bases[contender.base],
             [sample for own, sample in samples if own is contender],
         )
         for contender in contenders

@@ -74,7 +74,7 @@ class Report:
         yield (
             f"Engines answer at once. {plan.rounds} bursts of {plan.seconds:g} s of each contender in each "
             "cell, in turns, closed loop. Latency: to the end of a whole reply, to the first byte of a "
-            "stream; added: beyond direct's."
+            "stream; added: beyond the same legs without a router."
         )
         if self.crowds:
             yield (
