@@ -54,6 +54,7 @@ def _uvicorn(app: object, settings: RouterSettings) -> uvicorn.Config:
         lifespan="on",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         log_config=None,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_CANCELLED,
