@@ -19,6 +19,7 @@ from antiphon_server.router.errors import (
     RequestTimeoutError,
     RouterError,
 )
+from antiphon_server.router.gate.cork import Cork
 
 
 def check_head(scope: Scope, settings: RouterSettings) -> None:
@@ -66,7 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(Cork(transport, self.loop))  # type: ignore[arg-type]
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
