@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from antiphon_server.router.fleet.workers import Worker
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Loose:
     """A lease that left the store. ``until``: it has ended by then, whatever happens. ``leaving``: its
     release was asked for."""
@@ -20,28 +20,64 @@ class _Loose:
     leaving: bool
 
 
-@dataclass(slots=True)
 class Room:
     """One life of one engine; tokens in whole blocks. ``padding``: what rounding up to blocks adds to the
-    tokens that rest."""
+    tokens that rest. ``leaving``: tokens that will be free without further doing. ``busy``: tokens of turns
+    in flight: what they are going to pin, and what they have taken and still read."""
 
-    epoch: str | None
-    block: int
-    padding: int = 0
-    reserved: dict[object, int] = field(default_factory=dict)
-    loose: dict[object, _Loose] = field(default_factory=dict)
+    def __init__(self, epoch: str | None, block: int) -> None:
+        self.epoch = epoch
+        self.block = block
+        self.padding = 0
+        self.leaving = 0
+        self.busy = 0
+        self._reserved: dict[object, int] = {}
+        self._loose: dict[object, _Loose] = {}
+        self._soonest = math.inf
+        """No lease ends before."""
 
-    @property
-    def leaving(self) -> int:
-        """Tokens that will be free without further doing."""
-        return sum(lease.tokens for lease in self.loose.values() if lease.leaving)
+    def reserve(self, owner: object, tokens: int) -> None:
+        """A turn is going to pin so many."""
+        self._reserved[owner] = tokens
+        self.busy += tokens
 
-    @property
-    def busy(self) -> int:
-        """Tokens of turns in flight: what they are going to pin, and what they have taken and still read."""
-        return sum(self.reserved.values()) + sum(
-            lease.tokens for lease in self.loose.values() if not lease.leaving
-        )
+    def cancel(self, owner: object) -> int:
+        """It does not, or not any more. Returns what it had reserved."""
+        tokens = self._reserved.pop(owner, 0)
+        self.busy -= tokens
+        return tokens
+
+    def loosen(self, name: object, lease: _Loose) -> None:
+        """A lease left the store."""
+        self.end(name)
+        self._loose[name] = lease
+        self._count(lease, lease.tokens)
+        self._soonest = min(self._soonest, lease.until)
+
+    def end(self, name: object) -> None:
+        """A lease pins nothing any more."""
+        lease = self._loose.pop(name, None)
+        if lease is not None:
+            self._count(lease, -lease.tokens)
+
+    def reads(self, name: object) -> bool:
+        """A turn reads a lease that it has taken."""
+        lease = self._loose.get(name)
+        return lease is not None and not lease.leaving
+
+    def expire(self, now: float) -> None:
+        """Leases end by their engine's clock."""
+        if now < self._soonest:
+            return
+        for name in [name for name, lease in self._loose.items() if lease.until <= now]:
+            self.end(name)
+        self._soonest = min((lease.until for lease in self._loose.values()), default=math.inf)
+
+    def _count(self, lease: _Loose, tokens: int) -> None:
+        if lease.leaving:
+            self.leaving += tokens
+        else:
+            self.busy += tokens
 
 
 class Rooms:
@@ -67,9 +103,7 @@ class Rooms:
         room = self._rooms.get(worker.name)
         if room is None or room.epoch != worker.epoch:
             room = self._rooms[worker.name] = Room(worker.epoch, _block(worker))
-        now = self._clock()
-        for lease in [name for name, loose in room.loose.items() if loose.until <= now]:
-            del room.loose[lease]
+        room.expire(self._clock())
         return room
 
     def rests(self, name: str, tokens: int, *, no_more: bool = False) -> None:
@@ -82,38 +116,37 @@ class Rooms:
     def reserve(self, owner: object, worker: Worker, tokens: int) -> None:
         """A turn is going to pin so many tokens, here and nowhere else."""
         self.cancel(owner)
-        self.of(worker).reserved[owner] = self.charge(worker, tokens)
+        self.of(worker).reserve(owner, self.charge(worker, tokens))
 
     def cancel(self, owner: object) -> int:
         """The turn pins nothing of its own any more. Returns what it had reserved."""
-        return sum(room.reserved.pop(owner, 0) for room in self._rooms.values())
+        return sum([room.cancel(owner) for room in self._rooms.values()])
 
     def linger(self, owner: object, seconds: float = math.inf) -> None:
         """The turn is over, but its engine may still pin what was reserved, for so long at most."""
         until = self._clock() + seconds
         for room in self._rooms.values():
-            if tokens := room.reserved.pop(owner, 0):
-                room.loose[owner] = _Loose(tokens, until, leaving=True)
+            if tokens := room.cancel(owner):
+                room.loosen(owner, _Loose(tokens, until, leaving=True))
 
     def lingered(self, owner: object) -> None:
         """What lingered is free."""
         for room in self._rooms.values():
-            room.loose.pop(owner, None)
+            room.end(owner)
 
     def loosen(self, worker: Worker, lease: str, tokens: int, until: float, *, leaving: bool) -> None:
         """A lease left the store and is pinned still."""
-        self.of(worker).loose[lease] = _Loose(self.charge(worker, tokens), until, leaving)
+        self.of(worker).loosen(lease, _Loose(self.charge(worker, tokens), until, leaving))
 
     def freed(self, worker: Worker, lease: str) -> None:
         """An engine said that a lease has ended."""
-        self.of(worker).loose.pop(lease, None)
+        self.of(worker).end(lease)
 
     def read(self, worker: Worker, lease: str) -> None:
         """Prefill is done with a lease that a turn took, which ends it unless its release was asked for."""
         room = self.of(worker)
-        loose = room.loose.get(lease)
-        if loose is not None and not loose.leaving:
-            del room.loose[lease]
+        if room.reads(lease):
+            room.end(lease)
 
 
 def _block(worker: Worker) -> int:
