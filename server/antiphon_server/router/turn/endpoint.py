@@ -43,19 +43,25 @@ class TurnEndpoint:
 
     async def _until_gone(self, inbox: Inbox, caller: Caller, reply: Reply) -> None:
         """Serve the turn; cancel it when the client leaves."""
-        serving = asyncio.create_task(self._serve(inbox, caller, reply))
+        serving = asyncio.current_task()
+        assert serving is not None
+        left = False
+
+        def leave(watching: asyncio.Task[None]) -> None:
+            nonlocal left
+            left = True
+            serving.cancel()
+
         watching = asyncio.create_task(inbox.until_gone())
+        watching.add_done_callback(leave)
         try:
-            await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not serving.done():
-                serving.cancel()
-                await asyncio.wait({serving})
-            if not serving.cancelled():
-                serving.result()
+            await self._serve(inbox, caller, reply)
+        except asyncio.CancelledError:
+            if not left or serving.uncancel():
+                raise
         finally:
+            watching.remove_done_callback(leave)
             watching.cancel()
-            if not serving.done():
-                serving.cancel()
 
     async def _serve(self, inbox: Inbox, caller: Caller, reply: Reply) -> None:
         phase = "queue"
