@@ -67,6 +67,9 @@ class LeaseCalls:
             raise LeaseRefusedError(f"{LEASES_PATH} answers something else: {error}") from error
 
 
+_FAILURES = (UpstreamError, LeaseRefusedError)
+
+
 class _Batch:
     """Leases that go in one breath. ``done``: True once the engine has answered, False if it never did."""
 
@@ -127,20 +130,29 @@ class Releases:
     async def _send(self, worker: Worker, ids: list[str]) -> bool:
         request = LeaseRequest(release=ids)
         try:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type((UpstreamError, LeaseRefusedError)),
-                stop=stop_after_attempt(4),
-                wait=wait_random_exponential(multiplier=0.2, max=3.0),
-                reraise=True,
-            ):
-                with attempt:
-                    await self._calls.post(worker, request)
-        except (UpstreamError, LeaseRefusedError) as error:
+            try:
+                await self._calls.post(worker, request)
+            except _FAILURES as failure:
+                await self._send_again(worker, request, failure)
+        except _FAILURES as error:
             self._metrics.leases.labels("failed").inc(len(ids))
             log.warning("leases.release_failed", extra={"worker": worker.name, "error": str(error)})
             return False
         self._metrics.leases.labels("released").inc(len(ids))
         return True
+
+    async def _send_again(self, worker: Worker, request: LeaseRequest, failure: Exception) -> None:
+        first = [failure]
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(_FAILURES),
+            stop=stop_after_attempt(4),
+            wait=wait_random_exponential(multiplier=0.2, max=3.0),
+            reraise=True,
+        ):
+            with attempt:
+                if first:  # made already: most releases need no second attempt
+                    raise first.pop()
+                await self._calls.post(worker, request)
 
 
 def _settle(batch: _Batch, answered: bool) -> None:
