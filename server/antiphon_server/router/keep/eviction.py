@@ -236,10 +236,12 @@ class Eviction:
 
     async def _until_free(self, worker: Worker, budget: int) -> None:
         room = self._rooms.of(worker)
+        if not room.leaving:
+            return
         try:
             async with asyncio.timeout(self._patience):
                 while room.leaving and await self._resting(worker) + room.busy + room.leaving > budget:
-                    pending = self._leases.pending(worker)
+                    pending = self._leases.pending(worker, hurry=True)
                     if pending is None:
                         return
                     await asyncio.shield(pending)

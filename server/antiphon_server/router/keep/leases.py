@@ -89,8 +89,11 @@ class Leases:
             self._metrics.evictions.labels(cause.value).inc(len(removed))
         return removed
 
-    def pending(self, worker: Worker) -> asyncio.Future[bool] | None:
-        """When an engine has answered all releases asked for so far; None if it has."""
+    def pending(self, worker: Worker, *, hurry: bool = False) -> asyncio.Future[bool] | None:
+        """When an engine has answered all releases asked for so far; None if it has. ``hurry``: have them sent
+        at once, because a turn waits."""
+        if hurry:
+            self._releases.hurry(worker)
         return self._releases.pending(worker)
 
     def abandon(self, frontier: Frontier | None = None) -> None:

@@ -139,7 +139,7 @@ class PressureWatch:
                 "tokens": sum(frontier.tokens for frontier in victims),
             },
         )
-        pending = self._leases.pending(worker)
+        pending = self._leases.pending(worker, hurry=True)
         if pending is not None:  # the next reading has to show what this one did
             await asyncio.wait({pending}, timeout=self._timeouts.first)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -19,6 +20,10 @@ log = logging.getLogger(__name__)
 
 BATCH = 512
 """Leases a call names at most."""
+
+_GATHER = 0.02
+"""Seconds between two calls to one engine: what is released meanwhile goes together. A call costs as much as
+a leg, and at each turn there is something to release."""
 
 _LARGEST_REPLY = 4 * 1024 * 1024
 _TIMEOUTS = Timeouts(connect=5.0, first=15.0, idle=15.0)
@@ -90,6 +95,7 @@ class Releases:
         self._waiting: dict[Worker, _Batch] = {}
         self._sending: dict[Worker, _Batch] = {}
         self._senders: dict[Worker, asyncio.Task[None]] = {}
+        self._hurried: dict[Worker, asyncio.Event] = {}
 
     def add(self, worker: Worker, lease: str) -> asyncio.Future[bool]:
         """Release a lease, soon. The future is many leases' at once: shield it."""
@@ -106,14 +112,23 @@ class Releases:
         batch = self._waiting.get(worker) or self._sending.get(worker)
         return batch.done if batch is not None else None
 
+    def hurry(self, worker: Worker) -> None:
+        """Somebody waits for :meth:`pending`: send at once."""
+        hurried = self._hurried.get(worker)
+        if hurried is not None:
+            hurried.set()
+
     async def flush(self) -> None:
         """Until all were sent, or given up."""
         while self._senders:
+            for hurried in self._hurried.values():
+                hurried.set()
             await asyncio.gather(*self._senders.values(), return_exceptions=True)
             await asyncio.sleep(0)
 
     async def _send_waiting(self, worker: Worker) -> None:
         batch = None
+        hurried = self._hurried[worker] = asyncio.Event()
         try:
             await asyncio.sleep(0)  # what is released in the same breath goes in one request
             while (batch := self._waiting.pop(worker, None)) is not None:
@@ -121,9 +136,14 @@ class Releases:
                 parts = [batch.ids[start : start + BATCH] for start in range(0, len(batch.ids), BATCH)]
                 sent = [await self._send(worker, ids) for ids in parts]
                 _settle(batch, all(sent))
+                del self._sending[worker]
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GATHER):
+                        await hurried.wait()
+                hurried.clear()
         finally:
             self._sending.pop(worker, None)
-            del self._senders[worker]
+            del self._senders[worker], self._hurried[worker]
             if batch is not None:
                 _settle(batch, False)
 
