@@ -176,13 +176,18 @@ def unpack_chain(chain: str) -> list[bytes]:
     Raises:
         ValueError: not base64, or not a whole number of digests.
     """
+    raw = _joined(chain)
+    return [raw[i : i + DIGEST_BYTES] for i in range(0, len(raw), DIGEST_BYTES)]
+
+
+def _joined(chain: str) -> bytes:
     try:
         raw = base64.b64decode(chain, validate=True)
     except binascii.Error as error:
         raise ValueError(f"prefix chain is not base64: {error}") from error
     if len(raw) % DIGEST_BYTES:
         raise ValueError(f"prefix chain has {len(raw)} bytes, not a multiple of {DIGEST_BYTES}")
-    return [raw[i : i + DIGEST_BYTES] for i in range(0, len(raw), DIGEST_BYTES)]
+    return raw
 
 
 def common_blocks(theirs: Sequence[bytes], ours: Sequence[bytes]) -> int:
@@ -199,7 +204,7 @@ def seal_of(handle: Mapping[str, Any]) -> Seal | None:
     """The handle's seal, or None where there is none or it is malformed (then it proves nothing)."""
     try:
         seal = msgspec.convert(handle.get(HANDLE_KEY), Seal)
-        unpack_chain(seal.chain)
+        _joined(seal.chain)
     except (msgspec.ValidationError, ValueError):
         return None
     return seal if seal.protocol == PROTOCOL else None
