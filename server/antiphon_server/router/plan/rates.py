@@ -62,12 +62,12 @@ class Fit:
         if self.samples >= 4:
             expected = self.seconds(features)
             seconds = min(max(seconds, expected / self.clip), self.clip * expected)
-        scaled = [feature / seconds for feature in features]
-        for row, left in zip(self._products, scaled, strict=True):
-            for i, right in enumerate(scaled):
-                row[i] = self._forget * row[i] + left * right
-        for i, value in enumerate(scaled):
-            self._targets[i] = self._forget * self._targets[i] + value
+        scaled, forget = [feature / seconds for feature in features], self._forget
+        self._products = [
+            [forget * product + left * right for product, right in zip(row, scaled, strict=True)]
+            for row, left in zip(self._products, scaled, strict=True)
+        ]
+        self._targets = [forget * target + value for target, value in zip(self._targets, scaled, strict=True)]
         self.samples += 1
         if self.samples < _SETTLED or self.samples % _EVERY == 0:
             self._solve()
