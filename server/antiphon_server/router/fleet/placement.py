@@ -144,8 +144,10 @@ class Placement:
         self._tell(role, outcome)
         # The mean is below the bound, so one is always left.
         light = {w.name: w for w in fit if w.load <= most}
+        if len(light) == 1:
+            return next(iter(light.values()))
         if key is None:
-            two = self._random.sample(list(light.values()), min(2, len(light)))
+            two = self._random.sample(list(light.values()), 2)
         else:
             point = int.from_bytes(digest(key.tenant, key.conversation)[:8], "big")
             by_name = {w.name: w for w in fit}
