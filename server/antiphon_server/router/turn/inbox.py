@@ -31,14 +31,11 @@ class Inbox:
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"", "identity"}:
             raise EncodedBodyError("the request body is compressed: send it without Content-Encoding")
-        self._too_large = BodyTooLargeError(
-            f"request body is larger than {limit} bytes: shorten it or raise ANTIPHON_MAX_BODY"
-        )
-        declared = headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > limit:
-            raise self._too_large
         self._receive = receive
         self._limit = limit
+        declared = headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > limit:
+            raise self._too_large()
         self._timeout = timeout
         self._parts: list[bytes] = []
         self._size = 0
@@ -60,12 +57,17 @@ class Inbox:
             self._size += len(part)
             if self._size > self._limit:
                 self._parts.clear()
-                self._fault = self._too_large
+                self._fault = self._too_large()
                 self._ended.set()
                 continue
             self._parts.append(part)
             if not message.get("more_body", False):
                 self._ended.set()
+
+    def _too_large(self) -> BodyTooLargeError:
+        return BodyTooLargeError(
+            f"request body is larger than {self._limit} bytes: shorten it or raise ANTIPHON_MAX_BODY"
+        )
 
     async def body(self) -> bytes:
         """The whole body, while :meth:`until_gone` runs. Once.
