@@ -78,15 +78,14 @@ class Relay:
         out = []
         start = 0
         for end in _END.finditer(data):
-            out.append(self._event(data[start : end.end()], end.group()))
+            event = data[start : end.end()]
+            self.done = self.done or event.startswith(self._ends)
+            out.append(self._event(event, end.group()) if self._has_to_change(event) else event)
             start = end.end()
         out.append(data[start:])
         return b"".join(out)
 
     def _event(self, event: bytes, end: bytes) -> bytes:
-        self.done = self.done or event.startswith(self._ends)
-        if not self._has_to_change(event):
-            return event
         at = 0 if event.startswith(_DATA) else event.find(b"\n" + _DATA) + 1
         if not event.startswith(_DATA, at):
             return event
