@@ -9,6 +9,7 @@ from antiphon_server.router.fleet.pairs import Pairs
 from antiphon_server.router.fleet.workers import Workers
 from antiphon_server.router.plan.plan import Plan
 from antiphon_server.router.plan.rates import Rates
+from antiphon_server.router.plan.reasons import Path, Reason
 
 _BREAKER = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 30.0, 60.0, 180.0)
@@ -19,6 +20,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        self._of_turns: dict[tuple[Path, Reason], tuple[Histogram, Counter]] = {}
+        self._of_placements: dict[tuple[str, str], Counter] = {}
         self.turns = Counter(
             "antiphon_turns", "Turns by path and reason", ["path", "reason"], registry=registry
         )
@@ -177,14 +180,22 @@ class Metrics:
 
     def turn(self, plan: Plan, matched: int, pulled: int, ttft: float) -> None:
         """A turn's first byte goes out, ``ttft`` seconds after its request came in."""
-        self.ttft.labels(plan.path.value).observe(ttft)
-        self.turns.labels(plan.path.value, plan.reason.value).inc()
+        labels = plan.path, plan.reason
+        found = self._of_turns.get(labels)
+        if found is None:
+            found = self._of_turns[labels] = self.ttft.labels(plan.path), self.turns.labels(*labels)
+        seconds, turns = found
+        seconds.observe(ttft)
+        turns.inc()
         self.matched.inc(matched)
         self.pulled.inc(pulled)
 
     def placed(self, role: str, outcome: str) -> None:
         """A worker was chosen."""
-        self.placements.labels(role, outcome).inc()
+        found = self._of_placements.get((role, outcome))
+        if found is None:
+            found = self._of_placements[role, outcome] = self.placements.labels(role, outcome)
+        found.inc()
 
     def fleet(self, workers: Workers, pairs: Pairs, now: float) -> None:
         """Read the gauges of workers and pairs; those that left vanish."""
