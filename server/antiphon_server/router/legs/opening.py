@@ -34,6 +34,8 @@ def begun(surface: Surface, data: bytes) -> bool:
 
 def failure(surface: Surface, data: bytes) -> Failure | None:
     """The error that a stream begins with, if it does: an engine's fault, not the request's."""
+    if b"error" not in data:
+        return None
     event = _telling(FORMS[surface], data)
     if event is None or _ERROR.match(event) is None:
         return None

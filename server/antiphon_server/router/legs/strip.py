@@ -19,7 +19,9 @@ _NESTED = "response"
 
 def needs_stripping(data: bytes, token_ids: bool) -> bool:
     """Cheap search: may a reply or an event hold what its client must not, or did not ask to, see?"""
-    return b'"kv_transfer_params"' in data or (not token_ids and _TOKEN_IDS.search(data) is not None)
+    return b'"kv_transfer_params"' in data or (
+        not token_ids and b'token_ids"' in data and _TOKEN_IDS.search(data) is not None
+    )
 
 
 def strip(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:
