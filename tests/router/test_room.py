@@ -518,6 +518,7 @@ async def test_frontier_that_comes_when_its_turn_is_cancelled_is_released() -> N
         return frontier
 
     keep.store.take = slow  # type: ignore[method-assign]
+    keep.store.at_hand = False  # type: ignore[misc]
     turn = asyncio.create_task(keep.turn("c", 160))
     await entered.wait()
     turn.cancel()

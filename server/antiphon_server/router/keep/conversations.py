@@ -99,12 +99,11 @@ class Conversations:
         it is released. Never fails; what comes when the turn is cancelled already is released."""
         if visit.key is None:
             return None
-        taking = self._book(self._store.take(visit.key))
         try:
-            frontier = await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(self._give_back)
-            raise
+            if self._store.at_hand:
+                frontier = await self._store.take(visit.key)
+            else:
+                frontier = await self._taken(visit.key)
         except Exception:
             log.exception("conversations.not_taken")
             return None
@@ -168,6 +167,14 @@ class Conversations:
                 for frontier in frontiers
             ],
         }
+
+    async def _taken(self, key: Key) -> Frontier | None:
+        taking = self._book(self._store.take(key))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._give_back)
+            raise
 
     async def _recorded(self, visit: Visit, frontier: Frontier) -> None:
         try:

@@ -57,6 +57,8 @@ class DegradingStore:
         self._closed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._removed: OrderedDict[Key, Frontier] = OrderedDict()
 
+    at_hand = False
+
     @property
     def degraded(self) -> bool:
         return self._degraded

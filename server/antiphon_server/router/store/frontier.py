@@ -58,6 +58,10 @@ class FrontierStore(Protocol):
     def degraded(self) -> bool:
         """True while frontiers are not shared with other routers although they should be."""
 
+    @property
+    def at_hand(self) -> bool:
+        """No call ever waits, so that none can be cut short."""
+
     async def take(self, key: Key) -> Frontier | None:
         """Remove and return the key's frontier, atomically."""
 

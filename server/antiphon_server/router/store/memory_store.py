@@ -20,6 +20,7 @@ class MemoryStore:
     """At most ``limit`` frontiers. ``release``: whether they are given up when the router stops."""
 
     degraded = False
+    at_hand = True
 
     def __init__(
         self, limit: int, *, release: bool = True, clock: Callable[[], float] = time.monotonic

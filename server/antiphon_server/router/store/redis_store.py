@@ -43,6 +43,7 @@ class RedisStore:
     """
 
     degraded = False
+    at_hand = False
 
     def __init__(
         self,
