@@ -64,6 +64,13 @@ class Inbox:
             if not message.get("more_body", False):
                 self._ended.set()
 
+    def _give_up(self) -> None:
+        if not self._ended.is_set():
+            self._fault = RequestTimeoutError(
+                f"the request's body did not arrive within {self._timeout:g} s: send it faster"
+            )
+            self._ended.set()
+
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(
             f"request body is larger than {self._limit} bytes: shorten it or raise ANTIPHON_MAX_BODY"
@@ -77,13 +84,11 @@ class Inbox:
             RequestTimeoutError: it does not end in time.
         """
         self._asked.set()
+        late = asyncio.get_running_loop().call_later(self._timeout, self._give_up)
         try:
-            async with asyncio.timeout(self._timeout):
-                await self._ended.wait()
-        except TimeoutError:
-            raise RequestTimeoutError(
-                f"the request's body did not arrive within {self._timeout:g} s: send it faster"
-            ) from None
+            await self._ended.wait()
+        finally:
+            late.cancel()
         if self._fault is not None:
             raise self._fault
         parts, self._parts = self._parts, []
