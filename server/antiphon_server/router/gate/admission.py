@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from antiphon_server.router.errors import DrainingError, OverloadedError, RouterError
@@ -46,6 +45,23 @@ class _Waiter:
         self.called: asyncio.Future[RouterError | None] = asyncio.get_running_loop().create_future()
 
 
+class Admitted:
+    """A turn's time in flight."""
+
+    __slots__ = ("_admission", "_began", "_tenant")
+
+    def __init__(self, admission: Admission, tenant: Tenant) -> None:
+        self._admission = admission
+        self._tenant = tenant
+        self._began = 0.0
+
+    async def __aenter__(self) -> None:
+        self._began = await self._admission.begin(self._tenant)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission.end(self._tenant, self._began)
+
+
 class Admission:
     """Admits turns. ``draining``: no new ones; those in flight finish."""
 
@@ -68,32 +84,37 @@ class Admission:
         self._lines: dict[str, deque[_Waiter]] = {}
         """By tenant; none is empty. The first is next."""
         self._waiting = 0
+        metrics.in_flight.set_function(lambda: self.in_flight)
+        metrics.queue_depth.set_function(lambda: self._waiting)
 
     @property
     def waiting(self) -> int:
         """Turns that are not admitted yet."""
         return self._waiting
 
-    @asynccontextmanager
-    async def admit(self, tenant: Tenant) -> AsyncIterator[None]:
+    def admit(self, tenant: Tenant) -> Admitted:
         """The time that a turn is in flight, from when there is room for it.
 
         Raises:
             OverloadedError: it may not even wait, or has waited too long; with Retry-After.
             DrainingError: the router takes no more turns.
         """
+        return Admitted(self, tenant)
+
+    async def begin(self, tenant: Tenant) -> float:
+        """See :meth:`admit`. Returns when the turn began."""
         if self.draining:
             raise self._draining()
         if self._room() and self._tenant_room(tenant):
             self._enter(tenant)
         else:
             await self._wait(tenant)
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self._pace.finished(self._clock() - began)
-            self._leave(tenant)
+        return self._clock()
+
+    def end(self, tenant: Tenant, began: float) -> None:
+        """The turn is over."""
+        self._pace.finished(self._clock() - began)
+        self._leave(tenant)
 
     def resize(self, capacity: Capacity) -> None:
         """Go by other limits from now on; who waits goes on waiting."""
@@ -179,13 +200,11 @@ class Admission:
             self._running[tenant.name] = running
         else:
             del self._running[tenant.name]
-        self._metrics.in_flight.set(self.in_flight)
         if self._by_tenant:
             self._metrics.tenant_in_flight.labels(tenant.name if tenant.named else "").inc(change)
 
     def _count_waiting(self, change: int) -> None:
         self._waiting += change
-        self._metrics.queue_depth.set(self._waiting)
 
     def _room(self) -> bool:
         return self.in_flight < self._capacity.turns()
