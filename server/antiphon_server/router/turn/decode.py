@@ -85,11 +85,10 @@ class Decode:
         # abort.
         beginning = asyncio.create_task(self._begin(request, worker, body, repeat=False))
         try:
-            await asyncio.wait({beginning})
+            return await asyncio.shield(beginning)
         except asyncio.CancelledError:
             self._state.in_background(self._leave_when_begun(beginning, worker))
             raise
-        return beginning.result()
 
     async def _begin(self, request: TurnRequest, worker: Worker, body: bytes, *, repeat: bool) -> Begun:
         started = self._state.clock()
