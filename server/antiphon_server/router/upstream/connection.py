@@ -21,6 +21,10 @@ HIGH_WATER = 256 * 1024
 """Bytes kept unread per response before the socket is paused."""
 
 
+_FRAMING = {b"content-length", b"transfer-encoding"}
+"""Headers that say where a body ends."""
+
+
 class UpstreamError(Exception):
     """An engine could not be reached, or did not answer as HTTP wants."""
 
@@ -77,6 +81,7 @@ class Connection(asyncio.Protocol):
         self.keep_alive = False
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
+        self._framed = False
         self._error: UpstreamError | None = None
 
     # asyncio.Protocol
@@ -121,16 +126,19 @@ class Connection(asyncio.Protocol):
             raise ValueError("more than one reply to a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        name = name.lower()
+        self.headers.append((name, value))
+        if name in _FRAMING:
+            self._framed = True
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:  # an interim reply, e.g. 100 Continue
             self.headers = []
+            self._framed = False
             return
         self.status = status
         self.head_done = True
-        self._framed = any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
         self.keep_alive = self._parser.should_keep_alive() and self._framed
 
     def on_body(self, body: bytes) -> None:
@@ -145,8 +153,6 @@ class Connection(asyncio.Protocol):
             self.complete = True
 
     # used by Response and Upstream
-    _framed = True
-
     @property
     def usable(self) -> bool:
         return not self._closed and self._transport is not None and not self._transport.is_closing()

@@ -44,6 +44,9 @@ class Origin:
     authority: str
     path: str
 
+    def __hash__(self) -> int:  # looked up at each leg
+        return hash(self.authority)
+
     @classmethod
     def parse(cls, url: str) -> Origin:
         """Split ``http(s)://host[:port][/path]``.
@@ -79,7 +82,10 @@ class Response:
 
     def header(self, name: bytes) -> bytes | None:
         """First value of a header, its name in lower case."""
-        return next((value for key, value in self.headers if key == name), None)
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
 
     async def chunk(self) -> bytes | None:
         """Next bytes of the body as soon as they are there, None at its end."""
@@ -187,7 +193,7 @@ class Upstream:
         reused = connection is not None
         if connection is None:
             connection = await self._open(origin, loop, limits.connect)
-        fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
         head = (
             f"{method} {origin.path}{path} HTTP/1.1\r\nHost: {origin.authority}\r\n{fields}"
             f"Content-Length: {len(body)}\r\n\r\n"
