@@ -30,7 +30,7 @@ class Pressure:
 
 class Engine:
     """One address with its health and life. ``info``: None while unknown, and for good on a stock engine;
-    ``build``: the part of it that transfers depend on.
+    ``build``: the part of it that transfers depend on; ``epoch``: which life of the engine this is.
     ``draining``: gets no new turn. ``probed``: was asked once. ``missed``: probes in a row without an answer.
     """
 
@@ -43,6 +43,7 @@ class Engine:
         self.stock = False
         self.draining = False
         self.build: Build | None = None
+        self.epoch: str | None = None
         self.missed = 0
         self.suspected = asyncio.Event()
         self.probed = asyncio.Event()
@@ -56,6 +57,7 @@ class Engine:
     @info.setter
     def info(self, info: Info | None) -> None:
         self._info = info
+        self.epoch = info.epoch if info is not None else None
         self.build = build_of(info) if info is not None else None
 
     @property
@@ -127,7 +129,7 @@ class Worker:
     @property
     def epoch(self) -> str | None:
         """Which life of the engine this is."""
-        return self.info.epoch if self.info is not None else None
+        return self.engine.epoch
 
     @property
     def load(self) -> float:

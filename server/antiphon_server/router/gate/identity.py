@@ -52,6 +52,8 @@ class Identity:
 def clean_id(value: object) -> str | None:
     """A usable id: as it is when printable ASCII of 1..128 characters, hashed to hex otherwise; None if
     empty."""
+    if value is None:
+        return None
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value:

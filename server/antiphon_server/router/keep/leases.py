@@ -90,8 +90,8 @@ class Leases:
         return removed
 
     def pending(self, worker: Worker, *, hurry: bool = False) -> asyncio.Future[bool] | None:
-        """When an engine has answered all releases asked for so far; None if it has. ``hurry``: have them sent
-        at once, because a turn waits."""
+        """When an engine has answered all releases asked for so far; None if it has. ``hurry``: send them at
+        once, for somebody waits."""
         if hurry:
             self._releases.hurry(worker)
         return self._releases.pending(worker)

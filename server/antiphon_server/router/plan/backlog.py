@@ -8,11 +8,12 @@ from dataclasses import dataclass
 @dataclass(eq=False, slots=True)
 class Spell:
     """A leg's time at an engine. ``tokens``: to compute. ``waited``: others came before it. ``overtaken``:
-    one that came later ended first, as may be while this one pulls KV."""
+    one that came later ended first, as may be while this one pulls KV. ``over``: it has ended."""
 
     tokens: int
     waited: bool
     overtaken: bool = False
+    over: bool = False
 
 
 class Backlog:
@@ -35,6 +36,7 @@ class Backlog:
 
     def remove(self, spell: Spell, now: float) -> None:
         """The leg is over: the next one has the engine from now on."""
+        spell.over = True
         place = self._spells.index(spell)
         for before in self._spells[:place]:
             before.overtaken = True

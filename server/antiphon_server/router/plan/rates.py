@@ -86,9 +86,10 @@ class Fit:
                 target, weight = self._targets[i] - others, row[i]
                 if i in usual:
                     target, weight = target + _PRIOR / usual[i], weight + _PRIOR / usual[i] ** 2
-                new = max(0.0, target / weight)
-                moved = max(moved, abs(new - parts[i]) / (new + parts[i] + 1e-12))
-                parts[i] = new
+                old, parts[i] = parts[i], target / weight if target > 0.0 else 0.0
+                change = abs(parts[i] - old) / (parts[i] + old + 1e-12)
+                if change > moved:
+                    moved = change
             if moved < 1e-3:
                 return
 
@@ -192,14 +193,27 @@ class Rates:
     @contextmanager
     def computing(self, worker: str, tokens: int) -> Iterator[Spell]:
         """The time that an engine computes ``tokens`` tokens."""
-        backlog = self._backlogs.setdefault(worker, Backlog())
-        spell = backlog.add(tokens, self._clock())
+        spell = self.begin(worker, tokens)
         try:
             yield spell
         finally:
-            backlog.remove(spell, self._clock())
-            if not backlog and self._backlogs.get(worker) is backlog:
-                del self._backlogs[worker]
+            self.end(worker, spell)
+
+    def begin(self, worker: str, tokens: int) -> Spell:
+        """An engine computes ``tokens`` tokens from now on, until :meth:`end`."""
+        backlog = self._backlogs.get(worker)
+        if backlog is None:
+            backlog = self._backlogs[worker] = Backlog()
+        return backlog.add(tokens, self._clock())
+
+    def end(self, worker: str, spell: Spell) -> None:
+        """It has, or has given up. Harmless if that was said already."""
+        if spell.over:
+            return
+        backlog = self._backlogs[worker]
+        backlog.remove(spell, self._clock())
+        if not backlog:
+            del self._backlogs[worker]
 
     def own(self, worker: str, spell: Spell) -> float | None:
         """Seconds that an engine took for a leg that ends now, without those before it; None where that

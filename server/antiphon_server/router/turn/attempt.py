@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from antiphon_server.protocol import Handle, seal_of
@@ -135,7 +134,7 @@ class Attempt:
 
         def begun(leg: Begun) -> None:
             own = rates.own(name, spell)
-            computing.close()
+            rates.end(name, spell)
             self._release_frontier()  # the blocks are this leg's own now
             if hands_back and own is not None and leg.first is not None and leg.prompt is not None:
                 self._decision.saw_append(
@@ -150,9 +149,11 @@ class Attempt:
         hands_back = request.ask.alone in (None, Reason.STORED)
         body = append_body(request.ask) if hands_back else decode_body(request.ask, None)
         new = step.turn.new if step.turn is not None else 0
-        with ExitStack() as computing:
-            spell = computing.enter_context(rates.computing(name, new))
+        spell = rates.begin(name, new)
+        try:
             await self._decode_leg(step, body, None, begun, tokens)
+        finally:
+            rates.end(name, spell)
 
     async def _through_prefill(self, step: Step, worker: Worker) -> None:
         self._state.placement.claim(worker, step.decode)
