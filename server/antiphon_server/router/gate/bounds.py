@@ -7,6 +7,7 @@ protocol gets bounds here.
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 from starlette.types import Scope
@@ -34,7 +35,7 @@ def check_head(scope: Scope, settings: RouterSettings) -> None:
             f"{len(headers)} headers are more than {settings.max_headers}: send fewer, or have "
             "max_headers raised"
         )
-    size = sum(len(name) + len(value) for name, value in headers)
+    size = sum(map(len, chain.from_iterable(headers)))
     if size > settings.max_header_bytes:
         raise HeadersTooLargeError(_too_large(settings.max_header_bytes))
     length = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
@@ -64,11 +65,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = 0  # bytes since the parser last came to something whole
         self._progress = False
         self._refused = False
+        self._in_head = False
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Cork(transport, self.loop))  # type: ignore[arg-type]
-        self._expect_head()
+        self._deadline = self.loop.call_later(self.head_seconds, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_here()
@@ -79,13 +81,16 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._progress = False
         super().data_received(data)
+        if self._in_head and self._deadline is None:  # most heads are whole at once
+            self._deadline = self.loop.call_later(self.head_seconds, self._late)
         self._unread = 0 if self._progress else self._unread + len(data)
         if self._unread > self.head_bytes:
             self._refuse(HeadersTooLargeError(_too_large(self.head_bytes)))
 
     def on_message_begin(self) -> None:
         self._progress = True
-        self._expect_head()
+        self._head_is_here()
+        self._in_head = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -101,11 +106,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._progress = True
         super().on_message_complete()
 
-    def _expect_head(self) -> None:
-        self._head_is_here()
-        self._deadline = self.loop.call_later(self.head_seconds, self._late)
-
     def _head_is_here(self) -> None:
+        self._in_head = False
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

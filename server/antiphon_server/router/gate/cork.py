@@ -28,7 +28,7 @@ class Cork:
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, []
-        if parts:
+        if parts and not self._transport.is_closing():
             self._transport.write(b"".join(parts))
 
     def __getattr__(self, name: str) -> Any:
