@@ -30,7 +30,8 @@ class Pressure:
 
 class Engine:
     """One address with its health and life. ``info``: None while unknown, and for good on a stock engine;
-    ``build``: the part of it that transfers depend on; ``epoch``: which life of the engine this is.
+    ``build``: the part of it that transfers depend on; ``epoch``: which life of the engine this is;
+    ``reuse``, ``capacity``, ``block_size``: what it says of itself, kept here as each turn asks for it.
     ``draining``: gets no new turn. ``probed``: was asked once. ``missed``: probes in a row without an answer.
     """
 
@@ -44,6 +45,9 @@ class Engine:
         self.draining = False
         self.build: Build | None = None
         self.epoch: str | None = None
+        self.reuse = False
+        self.capacity = 0
+        self.block_size = 1
         self.missed = 0
         self.suspected = asyncio.Event()
         self.probed = asyncio.Event()
@@ -58,6 +62,9 @@ class Engine:
     def info(self, info: Info | None) -> None:
         self._info = info
         self.epoch = info.epoch if info is not None else None
+        self.reuse = info is not None and info.reuse
+        self.capacity = info.capacity if info is not None else 0
+        self.block_size = max(1, info.block_size) if info is not None else 1
         self.build = build_of(info) if info is not None else None
 
     @property
@@ -124,7 +131,7 @@ class Worker:
     @property
     def reuse(self) -> bool:
         """May send or take handles for reuse."""
-        return self.info is not None and self.info.reuse
+        return self.engine.reuse
 
     @property
     def epoch(self) -> str | None:

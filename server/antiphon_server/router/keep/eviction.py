@@ -86,9 +86,9 @@ class Eviction:
         Returns when the engine has confirmed what had to go, or after ``patience``. What is larger than the
         whole budget displaces nobody.
         """
-        self._rooms.cancel(owner)
         budget = self._rooms.budget(worker)
         if budget is None or self._rooms.charge(worker, tokens) > budget:
+            self._rooms.cancel(owner)
             return
         self._rooms.reserve(owner, worker, tokens)
         await self.fit(worker, int(budget * (1.0 - self._headroom)))
@@ -97,7 +97,8 @@ class Eviction:
     async def fit(self, worker: Worker, budget: int) -> None:
         """Give up what is worth least until the rest and the turns in flight fit into the budget."""
         for _ in range(_ROUNDS):  # others may take a victim first
-            excess = await self._resting(worker) + self._rooms.of(worker).busy - budget
+            room = self._rooms.of(worker)
+            excess = await self._store.tokens(worker.name) + room.padding + room.busy - budget
             if excess <= 0 or not await self.relieve(worker, excess, Cause.VALUE):
                 return
 

@@ -90,19 +90,19 @@ class Rooms:
 
     def budget(self, worker: Worker) -> int | None:
         """Tokens that may be pinned; None if the engine's capacity is unknown."""
-        capacity = worker.info.capacity if worker.info is not None else 0
+        capacity = worker.engine.capacity
         return int(capacity * self.share) if capacity else None
 
     def charge(self, worker: Worker, tokens: int) -> int:
         """Tokens in whole blocks, as the engine pins them."""
-        block = _block(worker)
+        block = worker.engine.block_size
         return -(-tokens // block) * block
 
     def of(self, worker: Worker) -> Room:
         """An engine's room. A restart empties it."""
-        room = self._rooms.get(worker.name)
-        if room is None or room.epoch != worker.epoch:
-            room = self._rooms[worker.name] = Room(worker.epoch, _block(worker))
+        room, engine = self._rooms.get(worker.name), worker.engine
+        if room is None or room.epoch != engine.epoch:
+            room = self._rooms[worker.name] = Room(engine.epoch, engine.block_size)
         room.expire(self._clock())
         return room
 
@@ -147,7 +147,3 @@ class Rooms:
         room = self.of(worker)
         if room.reads(lease):
             room.end(lease)
-
-
-def _block(worker: Worker) -> int:
-    return max(1, worker.info.block_size) if worker.info is not None else 1
