@@ -187,8 +187,10 @@ class Metrics:
         seconds, turns = found
         seconds.observe(ttft)
         turns.inc()
-        self.matched.inc(matched)
-        self.pulled.inc(pulled)
+        if matched:
+            self.matched.inc(matched)
+        if pulled:
+            self.pulled.inc(pulled)
 
     def placed(self, role: str, outcome: str) -> None:
         """A worker was chosen."""

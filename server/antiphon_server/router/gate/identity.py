@@ -77,12 +77,7 @@ def header_text(value: str | None) -> str | None:
 def identify(body: Mapping[str, Any], headers: Mapping[str, str], tenant: str) -> Identity:
     """Read the identity from a body's top-level fields and headers with lower-case names. ``tenant``: who
     calls, as :class:`~antiphon_server.router.gate.tenants.Tenants` found."""
-    candidates = (
-        *(body.get(name) for name in _BODY_FIRST),
-        *(header_text(headers.get(name)) for name in _HEADERS),
-        *(body.get(name) for name in _BODY_LAST),
-    )
-    conversation = next((found for value in candidates if (found := clean_id(value)) is not None), None)
+    conversation = _conversation(body, headers)
     key = None
     if conversation is not None:
         model, salt = _text(body.get("model")), _text(body.get("cache_salt"))
@@ -95,6 +90,19 @@ def identify(body: Mapping[str, Any], headers: Mapping[str, str], tenant: str) -
         parent=clean_id(header_text(parent)),
         final=_true(headers.get("x-session-final") or headers.get("x-dynamo-session-final")),
     )
+
+
+def _conversation(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    for name in _BODY_FIRST:
+        if (found := clean_id(body.get(name))) is not None:
+            return found
+    for name in _HEADERS:
+        if name in headers and (found := clean_id(header_text(headers[name]))) is not None:
+            return found
+    for name in _BODY_LAST:
+        if (found := clean_id(body.get(name))) is not None:
+            return found
+    return None
 
 
 _words: dict[str, str] = {}

@@ -53,10 +53,14 @@ class Prefill:
             LegFailedError, RejectedError
         """
         limit = self._state.settings.prefill_timeout
-        with self._state.rates.computing(worker.name, expected_new) as spell:
+        rates = self._state.rates
+        spell = rates.begin(worker.name, expected_new)
+        try:
             body = prefill_body(request.ask, None)
             data = await self._leg(request, worker, body, first=limit, repeat=True)
-            own = self._state.rates.own(worker.name, spell)
+            own = rates.own(worker.name, spell)
+        finally:
+            rates.end(worker.name, spell)
         prefilled = _prefilled(worker, plan, read_filled(data))
         self._learn(prefilled, own, spell)
         return prefilled
