@@ -66,6 +66,8 @@ class Connection(asyncio.Protocol):
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._limit = self._deadline = 0.0
         self._writable: asyncio.Future[None] | None = None
         self._paused = False
         self._closed = False
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._cancel_timer()
         if self.head_done and not self.complete and not self._framed and exc is None:
             self.complete = True  # a body without length ends with its connection
         if not self.complete and self._error is None:
@@ -183,12 +186,27 @@ class Connection(asyncio.Protocol):
     async def wait(self, limit: float) -> None:
         """Until something happened. Raises TimedOutError after ``limit`` seconds."""
         waiter = self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(limit, _expire, waiter, limit)
+        self._limit, self._deadline = limit, self._loop.time() + limit
+        # One timer serves many waits: a stream waits for each of its chunks.
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._set_timer()
         try:
             await waiter
         finally:
-            timer.cancel()
             self._waiter = None
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        self._timer = self._loop.call_at(self._deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() < self._deadline:
+            self._set_timer()
+            return
+        self._waiter.set_exception(TimedOutError(f"no byte for {self._limit:g} s"))
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -196,10 +214,11 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self._closed = True
+        self._cancel_timer()
         if self._transport is not None:
             self._transport.abort()
 
-
-def _expire(waiter: asyncio.Future[None], timeout: float) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimedOutError(f"no byte for {timeout:g} s"))
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
