@@ -50,7 +50,7 @@ def media(name: str, *kinds: str) -> Alone:
     def test(body: Body) -> Reason | None:
         history = body.get(name)
         # Most histories do not even have the words, and then need no parsing.
-        if history is None or quoted.search(bytes(history)) is None:
+        if history is None or quoted.search(memoryview(history)) is None:
             return None
         parsed = msgspec.json.decode(history)
         return Reason.MEDIA if any(part.get("type") in kinds for part in _parts(parsed)) else None

@@ -54,14 +54,14 @@ def _history(body: Mapping[str, bytes | msgspec.Raw]) -> memoryview | None:
     raw = next((body[name] for name in _HISTORY if name in body), None)
     if raw is None:
         return None
-    data = bytes(raw)
+    data = memoryview(raw)
     last = _LAST.search(data, max(0, len(data) - _LONGEST_END))
-    return memoryview(data)[: last.start()] if last is not None else memoryview(data)
+    return data[: last.start()] if last is not None else data
 
 
 def _frame(body: Mapping[str, bytes | msgspec.Raw]) -> int:
     checksum = 0
     for name in _FRAME:
         if name in body:
-            checksum = zlib.crc32(bytes(body[name]), zlib.crc32(name.encode(), checksum))
+            checksum = zlib.crc32(memoryview(body[name]), zlib.crc32(name.encode(), checksum))
     return checksum

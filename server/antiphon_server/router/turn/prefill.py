@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import msgspec
-
 from antiphon_server.protocol import Handle, Match
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError
 from antiphon_server.router.fleet.workers import Worker
@@ -167,14 +165,8 @@ class Prefill:
 
 
 def _prefilled(worker: Worker, plan: Plan, filled: Filled | None) -> Prefilled:
-    tokens = _count(filled.token_ids) if filled is not None else 0
+    tokens = filled.tokens if filled is not None else 0
     seal = filled.seal if filled is not None else None
     if seal is None:
         return Prefilled(worker, filled, plan, tokens, 0, 0)
     return Prefilled(worker, filled, outcome(plan, seal.match), tokens, seal.matched or 0, seal.pulled or 0)
-
-
-def _count(ids: msgspec.Raw | None) -> int:
-    """Length of a JSON array of numbers, without making them objects."""
-    raw = bytes(ids).strip() if ids is not None else b""
-    return raw.count(b",") + 1 if len(raw) > 2 else 0
