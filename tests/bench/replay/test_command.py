@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,12 @@ def figures(tmp_path: Path) -> Callable[[], dict[str, Any]]:
     return read_figures
 
 
+def at_once(turns: list[dict[str, Any]]) -> int:
+    """Most turns that ran at the same time."""
+    ends = sorted([(turn["at"], 1) for turn in turns] + [(turn["at"] + turn["total"], -1) for turn in turns])
+    return max(itertools.accumulate(change for _, change in ends))
+
+
 def test_blocks_become_prompts_of_the_recorded_length(
     simulated_stack: Any, play: Play, figures: Any, tmp_path: Path
 ) -> None:
@@ -62,6 +69,7 @@ def test_blocks_become_prompts_of_the_recorded_length(
             assert turn["prompt"] < length + 12
             exact += 1
     assert exact > len(recorded)
+    assert at_once(found["turns"]) == 4
     with (tmp_path / "out" / "turns.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found["turns"])
     assert (tmp_path / "out" / "replay.png").read_bytes().startswith(b"\x89PNG")
@@ -76,13 +84,16 @@ def test_every_answer_of_recorded_text_is_compared_and_decode_holds_what_was_sai
     simulated_stack: Any, play: Play, figures: Any, data: str
 ) -> None:
     stack = simulated_stack(prefill=LARGE, decode=LARGE)
-    options = ("--conversations", "2", "--clients", "2", "--longest-answer", "24", "--turns", "6")
+    options = ("--conversations", "2", "--clients", "2", "--longest-answer", "40", "--turns", "6")
     result = play("--router", stack.router, "--compare", *options, data=data)
     assert result.exit_code == 0, result.output
     found = figures()
     assert found["compared"] == len(found["turns"]) / 2 >= 8
     assert found["differences"] == []
     assert "all equal, token for token" in result.output
+    # The simulated model would end after 24.
+    assert {turn["answer"] for turn in found["turns"]} >= {40}
+    assert at_once(found["turns"]) == 2
     later = [turn for turn in found["turns"] if turn["turn"] > 1]
     for turn in later:
         assert turn["path"] == ("reuse" if turn["arm"] == "on" else "cold")
@@ -199,6 +210,24 @@ def test_several_routers_over_the_same_engines_are_compared(
     order = list(dict.fromkeys((turn["conversation"], turn["arm"]) for turn in found["turns"]))
     assert [arm for _, arm in order] == ["off", "a", "b", "a", "b", "off", "b", "off", "a", "off", "a", "b"]
     assert len({name for name, _ in order[:3]}) == 1
+    salts = {r.body["cache_salt"] for r in stack.decode.requests if r.path.endswith("completions")}
+    assert len({salt.rpartition("-")[2] for salt in salts if not salt.endswith("warm-up")}) == 3
+
+
+def test_gaps_pass_between_an_answer_and_the_next_turn(
+    simulated_stack: Any, play: Play, figures: Any
+) -> None:
+    options = ("--router", simulated_stack().router, "--scale", "64", "--conversations", "2", "--turns", "4")
+    result = play(*options, "--no-warm-up", "--longest-gap", "20", time="100")
+    assert result.exit_code == 0, result.output
+    found = figures()["turns"]
+    recorded = {c.name: c.calls for c in read([DATA / "coding_agents"]).conversations}
+    for before, turn in itertools.pairwise(found):
+        if turn["turn"] > 1:
+            gap = recorded[turn["conversation"]][turn["turn"] - 1].gap
+            assert turn["gap"] == pytest.approx(min(20.0, gap) / 100)
+            assert turn["at"] >= before["at"] + before["total"] + turn["gap"]
+    assert max(turn["gap"] for turn in found) == 0.2
 
 
 def test_gain_that_no_machine_reaches_fails(simulated_stack: Any, play: Play) -> None:

@@ -139,6 +139,11 @@ def test_what_is_fixed_is_the_system_prompt() -> None:
     (system, rest), (other, _) = agents(common=False)
     assert len(system) == 128
     assert len(rest) >= 500 - 128
+    # Where nearly all is fixed, the template's own tokens need room, too.
+    short = Conversation("c", (Call(140, 10, blocks=(1, 2)),), fixed=130)
+    trace = Trace("t", (short,), block_size=64)
+    turn = Synthetic(trace, Size(), PACE, BYTES).script(short).turns[0]
+    assert len(content(turn, 0)) == 64
     assert system != other
 
 

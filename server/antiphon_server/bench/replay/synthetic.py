@@ -5,9 +5,11 @@ The same id gets the same words, so that what was shared is shared again.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from antiphon_server.bench.replay.history import LEAST
 from antiphon_server.bench.replay.pace import Pace
 from antiphon_server.bench.replay.ruler import Ruler
 from antiphon_server.bench.replay.script import Message, Script, Size, Turn, copied
@@ -95,7 +97,7 @@ class Synthetic:
         told = None if before is None else repeat(before, call, self.trace.block_size)
         grows = before is not None and (told is None or told.change is Change.EXTENSION)
         kept = min(before.prompt, call.prompt) if grows and before else told.shared if told else 0
-        fixed = 0 if kept else text.whole(min(text.fixed, call.prompt))
+        fixed = 0 if kept else text.whole(max(0, min(text.fixed, call.prompt - self._frames)))
         new: list[Message] = []
         if fixed:
             new.append({"role": "system", "content": text.of(call, 0, fixed)})
@@ -109,6 +111,11 @@ class Synthetic:
             keeps_tokens=None if before is None or grows else self.size.tokens(kept),
             length=self.size.tokens(call.prompt),
         )
+
+    @cached_property
+    def _frames(self) -> int:
+        """Tokens of the trace that the template's own come to in a prompt of two messages."""
+        return math.ceil((self.ruler.head + 2 * self.ruler.frame + LEAST) * self.size.scale)
 
     def _root(self, name: str) -> str:
         """Sub-agents' blocks have ids of the session that began them."""
