@@ -7,6 +7,7 @@ import pytest
 from antiphon_server.bench.overhead.contenders import APPEND, BOTH, COLD, DIRECT, REUSE
 from antiphon_server.bench.overhead.load import Burst
 from antiphon_server.bench.overhead.measure import LegsError, Plan, check
+from antiphon_server.bench.overhead.processes import Usage
 from antiphon_server.bench.overhead.record import Cell, Sample, percentile, rows_of
 
 WHOLE, STREAM = Cell(2_000, False, 1), Cell(2_000, True, 1)
@@ -77,3 +78,9 @@ def test_another_path_or_other_legs_are_no_measurement(path: str, legs: tuple[in
 def test_a_plan_has_every_cell_once() -> None:
     cells = list(Plan((2_000, 64_000), (1, 16), 1, 1.0).cells())
     assert len(cells) == len(set(cells)) == 8
+
+
+def test_what_others_used_is_what_is_left_of_the_machine() -> None:
+    since, now = Usage(10.0, 100.0, 50.0), Usage(20.0, 115.0, 57.0)
+    assert now.others(since) == pytest.approx(0.8)
+    assert Usage(20.0, 105.0, 57.0).others(since) == 0.0

@@ -156,8 +156,10 @@ def _run(
             processes.start([field.engines(own, Path(logs))])
             processes.start([field.process(name, own, Path(logs), peers) for name in names])
             with Field(contenders, own, processes, tell) as measuring:
+                since = processes.usage()
                 rows = measuring.cells(plan)
                 crowds = measuring.crowds(crowd_plan)
+                others = processes.usage().others(since)
         except (StartError, PortError, ReplyError, LegsError) as error:
             _fail(str(error))
         except KeyboardInterrupt:
@@ -166,7 +168,7 @@ def _run(
     if conversations:
         tell(f"memory of {conversations} idle conversations")
         memory = Memory(conversations, grown(conversations, conversations)[conversations])
-    return report(machine(load, peers), plan, crowd_plan, rows, crowds, memory)
+    return report(machine(load, peers), plan, crowd_plan, rows, crowds, memory, others)
 
 
 def _enough(files: int, connections: int) -> None:

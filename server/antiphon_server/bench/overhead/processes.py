@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -22,6 +23,20 @@ GRACE_S = 5.0
 _POLL_S = 0.05
 _BASE = 18600
 _FILES = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds: the clock, CPU of the whole machine, CPU of this process and those it has started."""
+
+    clock: float
+    machine: float
+    ours: float
+
+    def others(self, since: Usage) -> float:
+        """Cores that others have used since then, on average."""
+        seconds = max(self.clock - since.clock, 1e-9)
+        return max(0.0, (self.machine - since.machine - self.ours + since.ours) / seconds)
 
 
 class StartError(RuntimeError):
@@ -62,9 +77,12 @@ class Running:
         """Seconds of CPU that a process and all below it have used so far."""
         return sum(sum(process.cpu_times()[:2]) for process in self._below(name))
 
-    def memory(self, name: str) -> int:
-        """Bytes resident, of a process and all below it."""
-        return sum(int(process.memory_info().rss) for process in self._below(name))
+    def usage(self) -> Usage:
+        """What has been used of the machine until now."""
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        ours = sum(map(self.cpu, self._processes)) + time.process_time()
+        return Usage(time.monotonic(), sum(times) - idle, ours)
 
     def _below(self, name: str) -> list[Any]:
         # The guard itself does nothing but wait.

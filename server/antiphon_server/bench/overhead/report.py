@@ -22,6 +22,10 @@ _OURS = ("antiphon", "uvicorn", "uvloop", "httptools", "msgspec")
 _PEERS = (PEER, "granian", "aiohttp", "httpx")
 
 
+QUIET = 0.1
+"""Cores that other programs may use without a word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """``load``: of the minute before. ``versions``: of what was measured."""
@@ -58,7 +62,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``memory``: None where it was not measured."""
+    """``memory``: None where it was not measured. ``others``: cores that other programs used meanwhile."""
 
     machine: Machine
     plan: Plan
@@ -66,6 +70,7 @@ class Report:
     rows: tuple[Row, ...]
     crowds: tuple[CrowdRow, ...]
     memory: Memory | None
+    others: float
     verdicts: tuple[Verdict, ...]
 
     def captions(self) -> Iterator[str]:
@@ -78,9 +83,14 @@ class Report:
         )
         if self.crowds:
             yield (
-                f"Streams: {crowd.rate:g} chunks/s each for {crowd.seconds:g} s, begun together, evenly "
-                f"apart, of which {crowd.settle:g} s more before is not counted; gap: between two chunks; "
-                "delay: from decode to the client."
+                f"Streams: {crowd.rate:g} chunks/s each, begun together and spread evenly; after "
+                f"{crowd.settle:g} s, {crowd.seconds:g} s are counted, and losses throughout. Gap: between two "
+                "chunks; delay: from decode to the client."
+            )
+        if self.others > QUIET:
+            yield (
+                f"Other programs used {self.others:.2f} cores meanwhile: CPU figures hold, latencies are "
+                "worse than routers make them."
             )
         yield from self.machine.lines()
 
@@ -107,9 +117,10 @@ def report(
     rows: tuple[Row, ...],
     crowds: tuple[CrowdRow, ...],
     memory: Memory | None,
+    others: float,
 ) -> Report:
     """With its verdicts."""
-    return Report(machine, plan, crowd_plan, rows, crowds, memory, verdicts(rows, crowds))
+    return Report(machine, plan, crowd_plan, rows, crowds, memory, others, verdicts(rows, crowds))
 
 
 def _versions_of(peers: Path) -> dict[str, str]:
