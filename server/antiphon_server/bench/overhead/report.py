@@ -84,8 +84,8 @@ class Report:
         if self.crowds:
             yield (
                 f"Streams: {crowd.rate:g} chunks/s each, begun together and spread evenly; after "
-                f"{crowd.settle:g} s, {crowd.seconds:g} s are counted, and losses throughout. Gap: between two "
-                "chunks; delay: from decode to the client."
+                f"{crowd.settle:g} s, {crowd.seconds:g} s are counted, and losses throughout. Gap: between "
+                "two chunks; delay: from decode to the client."
             )
         if self.others > QUIET:
             yield (
