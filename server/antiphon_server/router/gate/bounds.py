@@ -20,7 +20,6 @@ from antiphon_server.router.errors import (
     RequestTimeoutError,
     RouterError,
 )
-from antiphon_server.router.gate.cork import Cork
 
 
 def check_head(scope: Scope, settings: RouterSettings) -> None:
@@ -69,7 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Cork(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(transport)
         self._deadline = self.loop.call_later(self.head_seconds, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
