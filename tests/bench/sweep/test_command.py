@@ -111,6 +111,8 @@ def test_several_clients_share_their_rounds_counters(simulated_stack: Any, tmp_p
         for g in (True, False)
     ]
     assert all(len(group) == 1 for group in groups)
+    # All of a cold prompt is computed, so the shares of a round come to its prompts.
+    assert sum(t["prefill"]["computed"] for t in first) == sum(t["timed"]["prompt_tokens"] for t in first)
 
 
 def test_wrong_answer_fails_the_sweep(simulated_stack: Any, tmp_path: Path) -> None:
