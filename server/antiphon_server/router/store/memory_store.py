@@ -106,7 +106,7 @@ class MemoryStore:
         return [self._frontiers[key] for key in keys]
 
     async def held(self) -> list[Frontier]:
-        # In the same order. An OrderedDict's own view hashes each key anew, which takes a hundred times as long.
+        # In the same order; an OrderedDict's own view hashes each key anew, which takes much longer.
         return list(dict.values(self._frontiers))
 
     async def tokens(self, worker: str) -> int:
