@@ -44,7 +44,7 @@ def test_turn_log(lines: Lines) -> None:
         turn(2, "cold", 1000, 0, reason="first"),
         turn(12, "reuse", 1300, 1088, reason="full"),
         up,
-        turn(20, "append", 1500, 512, reason="cut"),
+        turn(20, "append", 1500, 512, reason="cut", seconds=1.5),
         turn(25, "cold", 1600, 0, reason="lost"),
         turn(30, "cold", 0, 0),
     )
@@ -55,7 +55,7 @@ def test_turn_log(lines: Lines) -> None:
     assert [(call.at, call.gap, call.seconds) for call in calls] == [
         (0.0, None, 2.5),
         (10.0, 7.5, 2.5),
-        (18.0, 5.5, 2.5),
+        (19.0, 6.5, 1.5),
         (23.0, 2.5, 2.5),
     ]
     assert [(call.path, call.reason, call.shared, call.cached) for call in calls] == [
@@ -72,6 +72,7 @@ def test_turn_log(lines: Lines) -> None:
     assert (third.change, third.dropped, third.new) == (Change.REWRITE, 1300 - 512, 1500 - 512)
     assert fourth is None
     assert "1 turns without the length of their prompt were left out" in trace.notes
+    assert not any("could not be read" in note for note in trace.notes)
 
 
 def test_log_as_the_router_writes_it(tmp_path: Path) -> None:

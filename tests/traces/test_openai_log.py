@@ -197,6 +197,13 @@ def test_answers_that_are_not_logged_are_in_the_next_request(lines: Lines) -> No
     assert trace.estimated
 
 
+def test_other_history_does_not_tell_the_answer(lines: Lines) -> None:
+    other = {"role": "user", "content": "Forget it."}
+    first, second = (request(said, conversation_id="c") for said in (USER, other))
+    trace = lines(first, {**second, "messages": [other, SAID, NEXT]})
+    assert [call.reply for call in trace.conversations[0].calls] == [None, None]
+
+
 def test_responses_endpoint(lines: Lines) -> None:
     call = {"type": "function_call", "call_id": "1", "name": "ls", "arguments": '{"path": "/"}'}
     output = [{"type": "reasoning", "summary": []}, call]

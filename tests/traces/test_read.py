@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,10 @@ def test_byte_order_mark_blank_lines_and_python_json_are_read(tmp_path: Path) ->
     path = tmp_path / "x.jsonl"
     asked = '{"role": "user", "content": "\\ud83d", "score": NaN}'
     line = f'{{"messages": [{asked}, {{"role": "assistant", "content": "b"}}]}}'
-    path.write_bytes(b"\xef\xbb\xbf" + f"\n\r\n{line}\r\n".encode())
-    (conversation,) = read([path]).conversations
+    path.write_bytes(b"\xef\xbb\xbf" + f"{line}\r\n\n\r\n".encode())
+    trace = read([path])
+    (conversation,) = trace.conversations
+    assert not any("could not be read" in note for note in trace.notes)
     assert conversation.calls[0].history is not None
     assert conversation.calls[0].history[0]["content"] == "?"
 
@@ -86,9 +89,10 @@ def test_broken_lines_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     assert note.startswith(f"2 of 5 records could not be read, first {path}, line 2: expected JSON")
 
 
-def test_first_line_may_be_broken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ['ssages": []}', '{"messages": [{"ro', '[{"role": "us'])
+def test_first_line_may_be_broken(tmp_path: Path, broken: str) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text(f'ssages": []}}\n{json.dumps(TALK)}\n{json.dumps(TALK)}\n')
+    path.write_text(f"{broken}\n{json.dumps(TALK)}\n{json.dumps(TALK)}\n")
     assert len(read([path]).conversations) == 2
 
 
@@ -147,6 +151,19 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         read([put(tmp_path / "x.json", TALK)], bytes_per_token=0)
 
 
+def test_blocks_of_two_formats(tmp_path: Path) -> None:
+    """Their ids are not the same ones."""
+    put(tmp_path / "a.jsonl", {"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]})
+    path = put(tmp_path / "b.json", {**SESSION, "block_size": 512, "hash_id_scope": "global"})
+    trace = read([tmp_path])
+    assert (trace.format, trace.block_size, trace.shared_blocks) == ("mooncake, coding_agents", 512, False)
+    put(path, SESSION)
+    with pytest.raises(
+        TraceError, match=r"a block differ between formats \(mooncake: 512, coding_agents: 64\)"
+    ):
+        read([tmp_path])
+
+
 def test_no_calls_is_an_error(tmp_path: Path) -> None:
     path = put(tmp_path / "x.json", {**SESSION, "requests": []})
     with pytest.raises(TraceError, match=r"no model call is in what was read \(coding_agents\)"):
@@ -190,3 +207,24 @@ def test_lengths_nobody_counted_go_by_bytes(lines: Callable[..., Trace], tmp_pat
 def test_each_format_has_a_line() -> None:
     assert list(FORMATS) == list(dict.fromkeys(FORMATS))
     assert all(text and "\n" not in text for text in FORMATS.values())
+
+
+def test_log_of_growing_histories_is_held_once(tmp_path: Path) -> None:
+    """The text of a log grows with the square of what is said in it."""
+    path = tmp_path / "log.jsonl"
+    said: list[Any] = []
+    with path.open("w") as log:
+        for index in range(200):
+            said += [{"role": ("user", "assistant")[i], "content": f"{index} " + "x" * 400} for i in range(2)]
+            log.write(json.dumps({"model": "m", "messages": said[:-1], "response": said[-1]}) + "\n")
+    size = path.stat().st_size
+    assert size > 15e6
+    tracemalloc.start()
+    try:
+        (conversation,) = read([path]).conversations
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(conversation.calls) == 200
+    assert held < size / 10
+    assert peak < size / 3

@@ -158,12 +158,16 @@ def _trace(readings: Sequence[tuple[Format, Reading]], faults: _Faults) -> Trace
         raise TraceError(
             f"no model call is in what was read ({', '.join(each.name for each, _ in readings)})"
         )
+    sizes = {each.name: reading.block_size for each, reading in readings}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        raise TraceError(f"tokens of a block differ between formats ({told}): read them apart")
     notes = dict.fromkeys(chain(chain.from_iterable(reading.notes for _, reading in readings), faults.notes))
     return Trace(
         ", ".join(each.name for each, _ in readings),
         conversations,
         block_size=readings[0][1].block_size,
-        shared_blocks=all(reading.shared_blocks for _, reading in readings),
+        shared_blocks=len(readings) == 1 and readings[0][1].shared_blocks,
         estimated=any(reading.estimated for _, reading in readings),
         notes=tuple(notes),
     )

@@ -42,12 +42,12 @@ class _File:
             self._owner.setdefault(block, chain)
 
     def _extends(self, chain: int, blocks: tuple[int | str, ...]) -> bool:
-        """Whether these go on from a conversation's last prompt, of which the last block may not be full.
-        What it shares with others does not tell: that may be a system prompt."""
+        """Whether these go on from the last prompt of the conversation that had the last known one of them
+        first. A prompt's last block may not be full."""
         last = self.chains[chain][-1]
         full = last.prompt // BLOCK
         held = (last.blocks or ())[:full]
-        return bool(held) and blocks[:full] == held and self._owner[held[-1]] == chain
+        return bool(held) and blocks[:full] == held
 
 
 class Reader:
