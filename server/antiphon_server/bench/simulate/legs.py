@@ -66,8 +66,7 @@ def _agreed(
     match = Match.FULL if same >= lease.tokens else Match.CUT if whole else Match.MISMATCH
     if match is Match.MISMATCH:
         return 0, match
-    # Where all that decode holds is of use, so is its last, partly filled block.
-    pulled = (min(same, prompt - 1) if match is Match.FULL else whole) - local
+    pulled = whole - local
     if pulled <= 0:
         return 0, Match.LOCAL
     return (pulled, match) if pulled >= engine.fleet.threshold else (0, Match.THRESHOLD)

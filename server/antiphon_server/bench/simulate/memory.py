@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 
 
 class Talk:
-    """A conversation's text, told only by lengths. ``shared``: tokens that every conversation begins with."""
+    """A conversation's text, told only by lengths. ``shared``: tokens that all conversations of its ``group``
+    begin with."""
 
-    __slots__ = ("_at", "_kept", "name", "shared", "turn")
+    __slots__ = ("_at", "_kept", "group", "name", "shared", "turn")
 
-    def __init__(self, name: str, shared: int = 0) -> None:
+    def __init__(self, name: str, shared: int = 0, group: str = "") -> None:
         self.name = name
         self.shared = shared
+        self.group = group
         self.turn = 0
         self._at: list[int] = []
         self._kept: list[int] = []
@@ -37,11 +39,13 @@ class Talk:
 
 @dataclass(slots=True)
 class _Entry:
-    """``tokens`` of a conversation as it stood at ``turn``. ``holds``: who uses how many of them."""
+    """``tokens`` of a conversation as it stood at ``turn``. ``holds``: who uses how many of them,
+    without the ``shared`` ones."""
 
     tokens: int = 0
     turn: int = 0
     used: int = 0
+    shared: int = 0
     holds: dict[object, int] = field(default_factory=dict)
 
 
@@ -57,6 +61,7 @@ class Memory:
         self._block = block
         self._entries: dict[str, _Entry] = {}
         self._idle: OrderedDict[str, int] = OrderedDict()
+        self._groups: dict[str, int] = {}
 
     def found(self, talk: Talk, prompt: int) -> int:
         """Tokens of the prompt's beginning that need not be computed; at least one is."""
@@ -64,35 +69,39 @@ class Memory:
             return 0
         entry = self._entries.get(talk.name)
         have = talk.common(entry.turn, entry.tokens) if entry is not None else 0
-        have = min(max(have, min(talk.shared, prompt)), prompt - 1)
+        have = min(max(have, min(talk.shared, self._groups.get(talk.group, 0))), prompt - 1)
         return have // self._block * self._block
 
     def hold(self, talk: Talk, owner: object, tokens: int) -> bool:
         """Take room for so many tokens of the conversation, what is there of them included. False: there is
         too little."""
         entry = self._entries.get(talk.name)
-        used = entry.used if entry is not None else 0
-        if self.used + max(0, tokens - used) > self.capacity:
+        # What a group shares is counted once, and stays.
+        shared = min(talk.shared, self._groups.get(talk.group, 0))
+        own = max(0, tokens - shared)
+        if self.used + max(0, own - (entry.used if entry is not None else 0)) > self.capacity:
             return False
         if entry is None:
             entry = self._entries[talk.name] = _Entry()
         self._free -= self._idle.pop(talk.name, 0)
-        entry.holds[owner] = tokens
+        entry.holds[owner] = own
+        entry.shared = shared
         self._count(entry)
-        while self.used + self._free > self.capacity:
-            name, freed = self._idle.popitem(last=False)
-            self._free -= freed
-            del self._entries[name]
+        self._evict()
         return True
 
-    def fill(self, talk: Talk, owner: object, tokens: int, *, new_owner: object = None) -> None:
-        """The conversation's KV of so many tokens is there. ``new_owner``: who holds it from now on."""
+    def fill(self, talk: Talk, owner: object, tokens: int, *, new_owner: object) -> None:
+        """The conversation's KV of so many tokens is there, and held by another from now on."""
         entry = self._entries[talk.name]
         entry.tokens, entry.turn = tokens, talk.turn
-        if new_owner is not None:
-            del entry.holds[owner]
-            entry.holds[new_owner] = tokens
-            self._count(entry)
+        del entry.holds[owner]
+        entry.holds[new_owner] = max(0, tokens - entry.shared)
+        if talk.shared and self._caches and talk.shared > self._groups.get(talk.group, 0):
+            self.used += talk.shared - self._groups.get(talk.group, 0)
+            self._groups[talk.group] = talk.shared
+            entry.holds[new_owner] = max(0, tokens - talk.shared)
+            entry.shared = talk.shared
+        self._count(entry)
 
     def drop(self, name: str, owner: object) -> None:
         """The owner needs it no more."""
@@ -102,11 +111,25 @@ class Memory:
         self._count(entry)
         if entry.holds:
             return
-        if self._caches and entry.tokens:
-            self._idle[name] = entry.tokens
-            self._free += entry.tokens
+        rest = max(0, entry.tokens - entry.shared)
+        if self._caches and rest:
+            self._idle[name] = rest
+            self._free += rest
+            self._evict()
         else:
             del self._entries[name]
+
+    def _evict(self) -> None:
+        """What is free goes from the end of what was used longest ago."""
+        while (excess := self.used + self._free - self.capacity) > 0 and self._idle:
+            name, free = next(iter(self._idle.items()))
+            part = min(free, -(-excess // self._block) * self._block)
+            self._free -= part
+            if part == free:
+                del self._idle[name], self._entries[name]
+            else:
+                self._idle[name] = free - part
+                self._entries[name].tokens -= part
 
     def _count(self, entry: _Entry) -> None:
         used = max(entry.holds.values(), default=0)

@@ -8,22 +8,22 @@ from antiphon_server.bench.simulate.rates import RateModel
 
 _FITTED: dict[str, dict[str, float]] = {
     "qwen3-32b-p5en": {
-        "prefill": 0.0291,
-        "token": 1.49e-05,
-        "attention": 6.70e-07,
-        "transfer": 0.0106,
-        "transfer_token": 4.55e-06,
+        "prefill": 0.0229,
+        "token": 2.24e-05,
+        "attention": 1.03e-07,
+        "transfer": 0.0116,
+        "transfer_token": 4.44e-06,
         "pull": 0.0,
-        "pull_token": 6.07e-06,
+        "pull_token": 6.56e-06,
     },
     "glm-5-fp8-p5en": {
-        "prefill": 0.0,
-        "token": 7.36e-05,
-        "attention": 2.21e-06,
-        "transfer": 0.0097,
-        "transfer_token": 4.52e-06,
-        "pull": 0.255,
-        "pull_token": 7.4e-07,
+        "prefill": 0.0323,
+        "token": 9.56e-05,
+        "attention": 0.0,
+        "transfer": 0.0098,
+        "transfer_token": 4.51e-06,
+        "pull": 0.217,
+        "pull_token": 2.7e-07,
     },
 }
 """Seconds; rounded. ``antiphon bench simulate --fit announcement`` fits them again."""

@@ -3,6 +3,7 @@ p5en.48xlarge, vLLM 0.29, NIXL 1.4.1 over EFA, prefill without a prefix cache.""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 
 from antiphon_server.bench.simulate.fleet import Fleet
@@ -15,6 +16,11 @@ TURNS = 10
 CLIENTS = 2
 NEW = 150
 ANSWER = 300
+REPEATS = 3
+"""Times as many conversations, as one run's mean still depends on how the two clients meet."""
+JITTER = 0.1
+"""Seconds of pause at most, at random: real answers do not take the same time to the millisecond, and two
+clients in step would meet at every turn or at none."""
 FLEET = Fleet(1, 1, prefill_cache=False, block=128, threshold=64, sequences=8)
 
 
@@ -64,17 +70,23 @@ PUBLISHED = {
 
 def lanes(prefix: int) -> list[Lane]:
     """The method: conversations whose prompts begin with ``prefix`` tokens of their own, shared out to the
-    clients, which ask one turn after the other without a pause."""
+    clients, which ask one turn after the other."""
+    source = random.Random(prefix)
 
     def conversation(number: int) -> Conversation:
         turns = tuple(
-            Turn(0.0, prefix + NEW + index * (NEW + ANSWER), ANSWER, answer_limit=ANSWER)
+            Turn(
+                source.uniform(0.0, JITTER),
+                prefix + NEW + index * (NEW + ANSWER),
+                ANSWER,
+                answer_limit=ANSWER,
+            )
             for index in range(TURNS)
         )
         return Conversation(f"c{number}", 0.0, turns)
 
     return [
-        Lane(tuple(conversation(number) for number in range(client, CONVERSATIONS, CLIENTS)))
+        Lane(tuple(conversation(number) for number in range(client, REPEATS * CONVERSATIONS, CLIENTS)))
         for client in range(CLIENTS)
     ]
 

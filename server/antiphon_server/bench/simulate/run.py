@@ -140,11 +140,11 @@ async def _run(
             caches=fleet.prefill_cache,
             sequences=fleet.sequences,
         )
-        for name in (f"http://p{number}:8100" for number in range(fleet.prefills))
+        for name in (f"http://p{number}:8000" for number in range(fleet.prefills))
     }
     decodes = {
         name: Engine(name, model, fleet, tokens=fleet.decode_tokens, caches=True, sequences=fleet.sequences)
-        for name in (f"http://d{number}:8200" for number in range(fleet.decodes))
+        for name in (f"http://d{number}:8000" for number in range(fleet.decodes))
     }
     router: Proxy | Router
     if policy.proxy:
@@ -173,7 +173,7 @@ async def _play(router: Proxy | Router, lane: Lane, ledger: Ledger, began: float
     for conversation, index in lane.turns():
         talk = talks.get(conversation.name)
         if talk is None:
-            talk = talks[conversation.name] = Talk(conversation.name, conversation.shared)
+            talk = talks[conversation.name] = Talk(conversation.name, conversation.shared, conversation.group)
             await asyncio.sleep(max(0.0, began + conversation.start - loop.time()))
         turn = conversation.turns[index]
         if index and turn.gap:

@@ -28,12 +28,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """``start``: seconds after the simulation's. ``shared``: tokens that all conversations begin with."""
+    """``start``: seconds after the simulation's. ``shared``: tokens that all of its ``group`` begin with."""
 
     name: str
     start: float
     turns: tuple[Turn, ...]
     shared: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

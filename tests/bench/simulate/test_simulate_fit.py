@@ -1,0 +1,164 @@
+"""Rates fitted to published figures and to sweeps."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon_server.bench.simulate.fit_published import PARAMETERS, fit
+from antiphon_server.bench.simulate.fit_sweep import FitError
+from antiphon_server.bench.simulate.fit_sweep import fit as fit_sweep
+from antiphon_server.bench.simulate.presets import PRESETS, preset
+from antiphon_server.bench.simulate.published import FLEET, PUBLISHED, lanes, point, with_errors
+from antiphon_server.bench.simulate.rates import RateModel
+from antiphon_server.bench.simulate.run import simulate
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_published_ttft_is_met_within_a_tenth_at_both_ends(name: str) -> None:
+    model = with_errors(preset(name), PUBLISHED[name])
+    ttft = {figure: found / given - 1 for figure, given, found in model.errors if figure.startswith("TTFT")}
+    assert len(ttft) == 4
+    assert max(map(abs, ttft.values())) < 0.1
+    assert len(model.errors) == 10
+    assert model.worst_error < 0.25  # published prefill times do not agree with TTFT
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_between_the_ends_ttft_grows_and_reuse_gains_more(name: str) -> None:
+    published = PUBLISHED[name]
+    points = [point(preset(name), length) for length in published.lengths[::3]]
+    means = [(p.off.ttft["all"], p.on.ttft["all"]) for p in points]
+    off, on = ([getattr(pair[side], "mean", 0.0) for pair in means] for side in (0, 1))
+    assert off == sorted(off)
+    assert on == sorted(on)
+    gains = [a / b for a, b in zip(off, on, strict=True)]
+    assert gains == sorted(gains)
+
+
+def test_the_method_is_the_announcements() -> None:
+    prompts = [turn.prompt for lane in lanes(2000) for c in lane.conversations for turn in c.turns]
+    assert (min(prompts), max(prompts)) == (2150, 2150 + 9 * 450)
+    found = simulate(lanes(2000), preset("glm-5-fp8-p5en"), FLEET, "proxy")
+    assert found.local == 0
+    assert found.share("cold") == pytest.approx(0.1)  # first turns
+
+
+def test_presets_are_what_a_fit_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "qwen3-32b-p5en"
+    again = with_errors(preset(name), PUBLISHED[name])
+    monkeypatch.setattr("antiphon_server.bench.simulate.fit_published._ROUNDS", 1)
+    monkeypatch.setattr(
+        "antiphon_server.bench.simulate.fit_published._START",
+        tuple(getattr(again, parameter) for parameter in PARAMETERS),
+    )
+    found = fit(name, PUBLISHED[name])
+    for (figure, _, before), (_, _, after) in zip(again.errors, found.errors, strict=True):
+        assert after == pytest.approx(before, rel=0.05), figure
+
+
+TRUE = RateModel(
+    "truth",
+    0.03,
+    2e-4,
+    attention=4e-6,
+    step=0.02,
+    chunk=2048,
+    transfer=0.01,
+    transfer_token=3e-6,
+    pull=0.02,
+    pull_token=1e-6,
+    hand_over=0.005,
+    tokenize=2e-6,
+    bytes_per_token=4096,
+)
+
+
+def turn(path: str, prompt: int, held: int, source: random.Random) -> dict[str, Any]:
+    """As a sweep tells of one on engines of :data:`TRUE`, with 2 % of noise."""
+    computed = prompt if path == "cold" else prompt - held
+    pulled = held if path == "reuse" else 0
+    handed = 0 if path == "append" else prompt - 1
+    seconds = TRUE.prefill + TRUE.compute(computed, prompt - computed) + TRUE.tokenize * prompt + TRUE.step
+    receiving = TRUE.transfer + TRUE.transfer_token * pulled if pulled else 0.0
+    if pulled:
+        seconds += TRUE.pulling(pulled)
+    if handed:
+        seconds += TRUE.handing_over(handed)
+    seconds *= source.uniform(0.98, 1.02)
+    own = {"computed": computed, "pulled": pulled, "receiving": receiving, "received": 4096 * pulled}
+    other = {"computed": 0 if path == "append" else 1, "pulled": handed}
+    appended = {"computed": computed, "pulled": 0}
+    return {
+        "arm": path,
+        "place": {"phase": "empty", "length": prompt, "repeat": 1, "conversation": 1, "turn": 2},
+        "timed": {"ttft": seconds, "prompt_tokens": prompt, "times": [seconds, seconds + 0.02]},
+        "prefill": {} if path == "append" else own,
+        "decode": appended if path == "append" else other,
+    }
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    source = random.Random(1)
+    turns = [
+        turn(path, prompt, prompt - new, source)
+        for path in ("cold", "reuse", "append")
+        for prompt in (1000, 2000, 4000, 8000, 16000)
+        for new in (100, 400, 900)
+        for _ in range(3)
+    ]
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps({"sweep": {"name": "s", "turns": turns}, "cells": []}))
+    return path
+
+
+def test_a_sweep_gives_its_engines_rates_back(sweep: Path) -> None:
+    found = fit_sweep(sweep)
+    assert found.step == pytest.approx(TRUE.step)
+    assert found.bytes_per_token == 4096
+    assert found.pulling(8000) == pytest.approx(TRUE.pulling(8000), rel=0.1)
+    assert found.compute(4000, 4000) == pytest.approx(TRUE.compute(4000, 4000), rel=0.05)
+    assert len(found.errors) == 15
+    assert found.worst_error < 0.05
+
+
+def test_a_fit_that_does_not_fit_says_so(sweep: Path) -> None:
+    told = json.loads(sweep.read_text())
+    for number, each in enumerate(told["sweep"]["turns"]):
+        if each["arm"] == "reuse" and each["place"]["length"] == 4000:
+            each["timed"]["ttft"] *= 3
+        assert number >= 0
+    sweep.write_text(json.dumps(told))
+    assert fit_sweep(sweep).worst_error > 0.3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "is no sweep .*: give the JSON that antiphon bench sweep wrote"),
+        ('{"sweep": {"turns": []}}', "has 0 turns: a fit needs 8 or more"),
+    ],
+)
+def test_files_that_are_no_sweep_are_refused(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "sweep.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(FitError, match=words):
+        fit_sweep(path)
+
+
+def test_presets_have_names() -> None:
+    with pytest.raises(ValueError, match="no rate model 'llama': choose from qwen3-32b-p5en"):
+        preset("llama")
+
+
+def test_errors_are_relative() -> None:
+    model = replace(TRUE, errors=(("a", 1.0, 1.1), ("b", 2.0, 1.6)))
+    assert model.worst_error == pytest.approx(0.2)
