@@ -106,6 +106,16 @@ def test_bad_options_are_explained(alone: None, tmp_path: Path, options: tuple[s
     assert "Traceback" not in result.output
 
 
+def test_a_router_that_does_not_start_is_told_with_its_last_words(
+    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(field, "PATHS", {**field.PATHS, "antiphon": "sideways"})
+    result = bench(tmp_path, "--only", "antiphon", *SMALL)
+    assert result.exit_code == 2, result.output
+    assert "antiphon ended with exit code 2. Its log ends with:" in result.output
+    assert "sideways" in result.output
+
+
 def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
     command = ["-m", "antiphon_server.cli", "bench", "router", "--only", "antiphon", "--out", str(tmp_path)]
     with subprocess.Popen(

@@ -147,6 +147,12 @@ async def test_what_is_no_answer_is_no_measurement(stream: bool, reply: bytes) -
         load.drop()
 
 
+async def test_nobody_listening_is_no_measurement() -> None:
+    load = Load("http://127.0.0.1:9", Naming.NONE)
+    with pytest.raises(ReplyError, match="takes no connection"):
+        await load.burst(Body(500, stream=False), 1, 0.0)
+
+
 async def test_streams_come_whole_and_in_order(rig: Rig) -> None:
     seen = await rig.crowd(20)
     assert len(seen.streams) == 20

@@ -18,7 +18,7 @@ def router(
     sizes: Annotated[str, typer.Option(help="KB of a request's body, comma-separated.")] = "2,64,480",
     connections: Annotated[str, typer.Option(help="At once, comma-separated.")] = "1,16,256",
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each contender in each cell.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0, help="Length of a burst.")] = 0.7,
+    seconds: Annotated[float, typer.Option(min=0, help="Length of a burst.")] = 0.5,
     streams: Annotated[str, typer.Option(help="Open at once, comma-separated; empty: none.")] = "250,1000",
     rate: Annotated[float, typer.Option(min=0.1, help="Chunks a second of each stream.")] = 20.0,
     stream_seconds: Annotated[float, typer.Option(min=0.2, help="Length of the streams.")] = 5.0,
@@ -137,6 +137,8 @@ def _run(
 ) -> Report:
     import tempfile
 
+    import httpx
+
     from antiphon_server.bench.overhead import contenders as field
     from antiphon_server.bench.overhead.connection import ReplyError
     from antiphon_server.bench.overhead.crowds import CrowdPlan
@@ -160,8 +162,8 @@ def _run(
                 rows = measuring.cells(plan)
                 crowds = measuring.crowds(crowd_plan)
                 others = processes.usage().others(since)
-        except (StartError, PortError, ReplyError, LegsError) as error:
-            _fail(str(error))
+        except (StartError, PortError, ReplyError, LegsError, httpx.HTTPError) as error:
+            _fail(processes.ended() or str(error))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     memory = None

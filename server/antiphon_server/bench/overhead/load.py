@@ -63,9 +63,12 @@ class Load:
         Raises:
             ReplyError: one was not answered as it should be.
         """
-        self._connections = await _renewed(self._connections, self._url, connections)
-        if self._before is not None:
-            self._prefills = await _renewed(self._prefills, self._before, connections)
+        try:
+            self._connections = await _renewed(self._connections, self._url, connections)
+            if self._before is not None:
+                self._prefills = await _renewed(self._prefills, self._before, connections)
+        except OSError as error:
+            raise ReplyError(f"{self._url} takes no connection: {error}") from error
         data = self._encoded.setdefault(body, body.encoded())
         first: list[float] = []
         whole: list[float] = []

@@ -22,6 +22,8 @@ from antiphon_server.bench.overhead.streams import crowd
 
 Told = Callable[[str], None]
 _PATIENCE_S = 30.0
+_MANY = 16
+"""Connections that warm up with one request each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Field:
         samples: list[tuple[Contender, Sample]] = []
         for one in self._contenders:
             # Opens connections, and gives conversations something to go on from.
-            await loads[one].burst(body, cell.connections, 0.0, least=3)
+            await loads[one].burst(body, cell.connections, 0.0, least=1 if cell.connections > _MANY else 3)
         for number in range(plan.rounds):
             for one in _turned(self._contenders, number):
                 samples.append((one, await self._sample(one, loads[one], cell, body, plan.seconds)))

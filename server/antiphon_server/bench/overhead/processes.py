@@ -64,14 +64,20 @@ class Running:
                 while not _answers(http, spec.health):
                     self.check()
                     if time.monotonic() > end:
-                        raise self._failed(spec.name, f"does not answer within {START_S:g} s")
+                        raise StartError(self._told(spec.name, f"does not answer within {START_S:g} s"))
                     time.sleep(_POLL_S)
 
     def check(self) -> None:
         """Raise StartError where one has ended."""
+        if told := self.ended():
+            raise StartError(told)
+
+    def ended(self) -> str | None:
+        """Which one has ended by itself, and its last words; None while all run."""
         for name, process in self._processes.items():
             if process.returncode is not None:
-                raise self._failed(name, f"ended with exit code {process.returncode}")
+                return self._told(name, f"ended with exit code {process.returncode}")
+        return None
 
     def cpu(self, name: str) -> float:
         """Seconds of CPU that a process and all below it have used so far."""
@@ -88,9 +94,8 @@ class Running:
         # The guard itself does nothing but wait.
         return list(psutil.Process(self._processes[name].pid).children(recursive=True))
 
-    def _failed(self, name: str, how: str) -> StartError:
-        process = self._processes[name]
-        return StartError(f"{name} {how}. Its log ends with:\n{process.tail()}")
+    def _told(self, name: str, how: str) -> str:
+        return f"{name} {how}. Its log ends with:\n{self._processes[name].tail()}"
 
     def stop(self) -> None:
         """End all of them. Idempotent."""

@@ -157,6 +157,8 @@ async def crowd(
     try:
         connections += await asyncio.gather(*map(open_one, range(count)))
         await asyncio.wait([one.over for one in connections], timeout=limit)
+    except OSError as error:
+        raise ReplyError(f"{url} takes no connection: {error}") from error
     finally:
         gc.enable()
         for one in connections:
