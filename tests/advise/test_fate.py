@@ -46,7 +46,13 @@ def test_the_budget_keeps_those_that_are_worth_most() -> None:
     narrow = _fates(trace, Keep(budget=40_599), clock=True)
     assert narrow.fates == (Fate.FIRST, Fate.EVICTED, Fate.FIRST, Fate.KEPT)
     assert max(step.tokens for step in narrow.pinned) <= 40_600
-    assert _fates(trace, Keep(budget=20_299), clock=True).fates[1] is Fate.EVICTED
+
+
+def test_what_is_larger_than_the_budget_is_not_kept_at_all() -> None:
+    alone = traffic(timed(growing(2)))
+    assert _fates(alone, Keep(budget=20_300), clock=True).fates[1] is Fate.KEPT
+    found = _fates(alone, Keep(budget=20_299), clock=True)
+    assert (found.fates[1], found.pinned) == (Fate.EVICTED, ())
 
 
 def test_pinned_tokens_are_those_of_conversations_at_rest() -> None:

@@ -113,6 +113,14 @@ def test_every_gpu_pulls_its_own_copy_of_latent_kv() -> None:
     assert found.gigabytes == pytest.approx(line / 8)
 
 
+def test_capacity_is_what_weights_leave_of_memory() -> None:
+    # 8 x 141 GB, nine tenths of it, less two bytes for each of 32.8 billion parameters.
+    assert hardware(Given("qwen3-32b", "p5en")).capacity == int((8 * 141e9 * 0.9 - 65.6e9) / 262_144)
+    # Each of the eight GPUs keeps all of a token's latent KV.
+    assert hardware(Given("deepseek-v3", "p5en")).capacity == int((8 * 141e9 * 0.9 - 685e9) / 70_272 / 8)
+    assert hardware(Given("tiny", "cpu")).capacity is None
+
+
 def test_models_with_sliding_windows_are_not_reused() -> None:
     assert not hardware(Given("gpt-oss-120b")).reuses
     assert hardware(Given("glm-5")).reuses
