@@ -210,6 +210,9 @@ def test_several_routers_over_the_same_engines_are_compared(
     order = list(dict.fromkeys((turn["conversation"], turn["arm"]) for turn in found["turns"]))
     assert [arm for _, arm in order] == ["off", "a", "b", "a", "b", "off", "b", "off", "a", "off", "a", "b"]
     assert len({name for name, _ in order[:3]}) == 1
+    # Over all groups; this prefill computes all that nobody hands to it.
+    prompts = sum(turn["prompt"] for turn in found["turns"] if turn["arm"] == "off")
+    assert found["totals"][0]["prefill"]["computed"] == prompts
     salts = {r.body["cache_salt"] for r in stack.decode.requests if r.path.endswith("completions")}
     assert len({salt.rpartition("-")[2] for salt in salts if not salt.endswith("warm-up")}) == 3
 
