@@ -257,6 +257,12 @@ def test_messages_endpoint(lines: Lines) -> None:
     assert call.reply == {"role": "assistant", "content": content}
 
 
+def test_usage_that_counts_the_cached_tokens_already(lines: Lines) -> None:
+    usage = {"prompt_tokens": 124, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
+    call = only(lines({"request": request(USER), "response": reply(usage=usage)}))
+    assert (call.prompt, call.cached) == (124, 100)
+
+
 def test_stream_logged_by_its_chunks(lines: Lines) -> None:
     chunks = [{"choices": [{"delta": {"content": word}}]} for word in ("Th", "ree.")]
     call = only(lines({"request": request(USER), "response": [*chunks, {"choices": [], "usage": USAGE}]}))

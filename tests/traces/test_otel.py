@@ -153,6 +153,13 @@ def test_answers_wherever_they_were_captured(lines: Lines, attributes: Any, even
     assert call.reply == {"role": "assistant", "content": "Three."}
 
 
+def test_messages_in_pieces_are_in_order(lines: Lines) -> None:
+    said = {f"gen_ai.prompt.{i}.{name}": f"{i}" for i in reversed(range(12)) for name in ("role", "content")}
+    history = only(lines(otlp(span({**TOKENS, **said})))).history
+    assert history is not None
+    assert [message["content"] for message in history] == [str(i) for i in range(12)]
+
+
 def test_calls_of_tools_piece_by_piece(lines: Lines) -> None:
     prefix = "llm.output_messages.0.message"
     call = only(

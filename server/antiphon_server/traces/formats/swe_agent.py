@@ -56,8 +56,15 @@ class Reader:
         """One conversation for each agent; the first is the parent of those that it called."""
         agents = list(dict.fromkeys(str(message.get("agent", "")) for message in messages))
         for index, agent in enumerate(agents):
-            own = [_sent(m) for m in messages if str(m.get("agent", "")) == agent and not m.get("is_demo")]
-            found = list(calls(own, self._pool))
+            told = [message for message in messages if str(message.get("agent", "")) == agent]
+            own = [_sent(message) for message in told]
+            answers = (message for message in told[1:] if message["role"] == "assistant")
+            # A demonstration is in the prompt, but its answers were no calls.
+            found = [
+                call
+                for call, answer in zip(calls(own, self._pool), answers, strict=True)
+                if not answer.get("is_demo")
+            ]
             alone = len(agents) == 1
             if alone and len(steps) == len(found) + 1 and own[-1]["role"] != "assistant":
                 found.append(self._call(own, steps[-1]))  # the answer that ended the run
