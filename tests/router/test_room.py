@@ -136,6 +136,7 @@ class Keep:
             ttl=60.0,
             interval=15.0,
             clock=self.clock,
+            gather=0.0,  # seconds pass here that the event loop knows nothing of
         )
         self.eviction = Eviction(
             self.store,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from antiphon_server.protocol import LeaseRequest, Renewal
 from antiphon_server.router.fleet.workers import Worker, Workers
-from antiphon_server.router.keep.releases import BATCH, LeaseCalls, LeaseRefusedError, Releases
+from antiphon_server.router.keep.releases import BATCH, GATHER, LeaseCalls, LeaseRefusedError, Releases
 from antiphon_server.router.keep.retention import Cause, Retention
 from antiphon_server.router.keep.room import Rooms
 from antiphon_server.router.metrics import Metrics
@@ -42,6 +42,7 @@ class Leases:
         ttl: float,
         interval: float,
         clock: Callable[[], float],
+        gather: float = GATHER,
     ) -> None:
         self._workers = workers
         self._store = store
@@ -52,7 +53,7 @@ class Leases:
         self._ttl = ttl
         self._interval = interval
         self._clock = clock
-        self._releases = Releases(calls, metrics)
+        self._releases = Releases(calls, metrics, gather)
         self._renewing: asyncio.Task[None] | None = None
 
     def retune(self, retention: Retention, *, ttl: float, interval: float) -> None:

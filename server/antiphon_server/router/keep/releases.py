@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 BATCH = 512
 """Leases a call names at most."""
 
-_GATHER = 0.02
+GATHER = 0.02
 """Seconds between two calls to one engine: what is released meanwhile goes together. A call costs as much as
 a leg, and at each turn there is something to release."""
 
@@ -87,10 +87,11 @@ class _Batch:
 
 class Releases:
     """Releases on their way. To release an unknown lease is harmless, so one is sent again after a failure;
-    one that keeps failing is left to the engine's own short lease."""
+    one that keeps failing is left to the engine's own short lease. ``gather``: seconds between two calls."""
 
-    def __init__(self, calls: LeaseCalls, metrics: Metrics) -> None:
+    def __init__(self, calls: LeaseCalls, metrics: Metrics, gather: float = GATHER) -> None:
         self._calls = calls
+        self._gather = gather
         self._metrics = metrics
         self._waiting: dict[Worker, _Batch] = {}
         self._sending: dict[Worker, _Batch] = {}
@@ -138,7 +139,7 @@ class Releases:
                 _settle(batch, all(sent))
                 del self._sending[worker]
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_GATHER):
+                    async with asyncio.timeout(self._gather):
                         await hurried.wait()
                 hurried.clear()
         finally:
