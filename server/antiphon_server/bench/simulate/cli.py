@@ -53,6 +53,9 @@ def simulate(
 
     A simulation, not a measurement. Ends with 0, with 2 if it could not be run.
     """
+    import resource
+    import time
+
     from antiphon_server.bench.keep import write_json
     from antiphon_server.bench.screen import screen
     from antiphon_server.bench.simulate import chart
@@ -72,11 +75,13 @@ def simulate(
         chosen = policies([name.strip() for name in policy.split(",")])
         lanes, traffic = _traffic(conversations, turns, window, trace, copies, seed)
         settings: dict[str, object] = {} if budget is None else {"keep_share": budget}
-        results = []
+        results, spent = [], []
         with console.status("simulating") as status:
             for each in chosen:
                 status.update(f"simulating {each.name}: {each.title}")
+                began = time.process_time()
                 results.append(run(lanes, rates, fleet, each, seed=seed, settings=settings))
+                spent.append(f"{each.name} {time.process_time() - began:.1f} s")
     except ValueError as error:  # all of ours that name what to do, and pydantic's
         _fail(_plain(error))
     except KeyboardInterrupt:
@@ -88,6 +93,8 @@ def simulate(
     write_csv(report, out / "simulate.csv")
     (out / "simulate.md").write_text(markdown(report))
     chart.compared(report, out / "simulate.png")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    console.print(f"CPU time: {', '.join(spent)}; peak memory {memory:.0f} MB", highlight=False)
     console.print(f"written: {out}/simulate.json, .csv, .md, .png", highlight=False)
 
 

@@ -18,7 +18,7 @@ NEW = 150
 ANSWER = 300
 REPEATS = 3
 """Times as many conversations, as one run's mean still depends on how the two clients meet."""
-JITTER = 0.1
+JITTER = 0.5
 """Seconds of pause at most, at random: real answers do not take the same time to the millisecond, and two
 clients in step would meet at every turn or at none."""
 FLEET = Fleet(1, 1, prefill_cache=False, block=128, threshold=64, sequences=8)
