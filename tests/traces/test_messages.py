@@ -30,6 +30,14 @@ def test_results_of_tau_bench_are_named_by_their_task(lines: Lines) -> None:
     assert [c.name for c in lines(result, {**result, "trial": 1}).conversations] == ["3", "3#2"]
 
 
+def test_lines_that_grow_may_be_requests(lines: Lines) -> None:
+    growing = [{"messages": [SYSTEM, *[USER, SAID] * n]} for n in (1, 2, 3)]
+    (note,) = [note for note in lines(*growing).notes if "openai_log" in note]
+    assert note.startswith("2 conversations go on from another one")
+    other = {"messages": [SYSTEM, {**USER, "content": "x"}, SAID]}
+    assert not any("openai_log" in note for note in lines(other, growing[1]).notes)
+
+
 def test_tools_of_a_conversation(lines: Lines) -> None:
     trace = lines({"messages": [USER, SAID], "tools": [{"name": "ls"}]})
     assert trace.conversations[0].calls[0].tools == ({"name": "ls"},)

@@ -19,6 +19,6 @@ def moment(value: Any) -> float | None:
         return None
     try:
         read = datetime.fromisoformat(value)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+        return number((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
         return None

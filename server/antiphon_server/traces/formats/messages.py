@@ -101,11 +101,29 @@ class Reader:
         return name if times == 1 else f"{name}#{times}"
 
     def end(self) -> Reading:
-        return Reading(
-            self._found,
-            estimated=True,
-            notes=("the source has no times: no gaps are known",) if self._found else (),
-        )
+        notes = ["the source has no times: no gaps are known"]
+        if growing := _growing(self._found):
+            notes.append(
+                f"{growing} conversations go on from another one: if each line is a request, the format is "
+                "openai_log and must be named"
+            )
+        return Reading(self._found, estimated=True, notes=notes if self._found else ())
+
+
+def _growing(found: list[Conversation]) -> int:
+    """Conversations that begin with all that another one has, and its answer."""
+    wholes: set[int] = set()
+    growing = 0
+    for conversation in found:
+        last = conversation.calls[-1]
+        key = 0
+        begins = False
+        for message in (*(last.history or ()), last.reply):
+            key = hash((key, id(message)))
+            begins = begins or key in wholes
+        growing += begins
+        wholes.add(key)
+    return growing
 
 
 FORMAT = Format(
