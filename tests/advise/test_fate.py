@@ -96,6 +96,13 @@ def test_what_each_keep_finds_and_pins_by_hand() -> None:
     assert by[240.0].pinned == pytest.approx((1100 * 20 + 1600 * 200 + 4100 * 240) / 250)
 
 
+def test_a_conversation_is_active_for_five_minutes_after_a_turn() -> None:
+    turns = turns_of(traffic(growing(2, gap=400.0)))
+    held = retention(turns, fates(turns, Keep(), clock=False), 480.0)
+    # Two turns of 5 s, and 300 of the 400 s between them.
+    assert held.chosen.pinned == pytest.approx((20_300 * 400 + 21_100 * 480) / 310)
+
+
 def test_conversations_at_once_by_hand() -> None:
     # In flight or waited for: 0..20 s and 10..30 s. 10 s one, 10 s two, 10 s one.
     trace = traffic(timed(growing(2), begin=0.0), timed(growing(2), begin=10.0))

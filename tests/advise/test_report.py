@@ -73,6 +73,13 @@ def test_no_word_of_a_prompt_and_no_name_is_told(spoken: Advice, html: str) -> N
     assert spoken.source.notes == ("2 of 9 records could not be read",)
 
 
+def test_what_a_log_says_of_itself_is_no_markup() -> None:
+    trace = traffic(growing(5), notes=("a <b>bold</b> note",))
+    text = page(advise(trace, Asked(Given("qwen3-32b", "p5en"))))
+    assert "a &lt;b&gt;bold&lt;/b&gt; note" in text
+    assert "<b>bold" not in text
+
+
 class _Page(HTMLParser):
     """Tags that are open at the end, and all addresses."""
 

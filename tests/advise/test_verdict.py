@@ -250,6 +250,8 @@ def test_a_log_with_a_clock_shows_what_had_to_make_room() -> None:
     assert (wide.judgement.verdict, wide.retention.evicted) == (Verdict.ON, 0.0)
     narrow = _look(traffic(*talks), Given("qwen3-32b", "p5en", capacity=100_000))
     assert (narrow.judgement.verdict, _causes(narrow)[0]) == (Verdict.OFF, Cause.EVICTED)
+    assert _cautions(narrow) == [Cause.EVICTED]  # once, not again by averages
+    assert Cause.EVICTED in _cautions(_look(traffic(*talks), conversations=10_000))
     assert narrow.retention.pinned_most is not None
     assert narrow.retention.pinned_most <= 50_000 + 28_000
 

@@ -114,6 +114,7 @@ def _advice(
     found = fates(turns, Keep(keep=keep, budget=budget), clock=clock)
     held = retention(turns, found, keep)
     many = len({turn.conversation for turn in turns}) >= MANY_CONVERSATIONS
+    followed = clock and asked.conversations is None  # then what had to make room is known turn by turn
     conversations = asked.conversations or (held.active if many else None)
     policy = Policy()
     off, warm = (outlooks(turns, found.fates, engines, policy, warm=state) for state in (False, True))
@@ -142,7 +143,7 @@ def _advice(
         reuses=engines.reuses,
         estimated=trace.estimated,
         room=room,
-        fits=_fits(held, engines, conversations, asked.decodes) if not clock else None,
+        fits=_fits(held, engines, conversations, asked.decodes) if not followed else None,
     )
     judgement = judge(case)
     needs = fleet(turns, off, warm, held.chosen, engines.capacity)
