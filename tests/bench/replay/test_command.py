@@ -100,6 +100,7 @@ def test_every_answer_of_recorded_text_is_compared_and_decode_holds_what_was_sai
         if turn["path"] == "reuse":
             # Live answers are in the prompt as they were said: all whole blocks are of use.
             assert turn["matched"] == turn["held"] // 16 * 16
+    assert f"; not appended: {len(later) // 2} off" in result.output
     rows = {(row["arm"], row["kind"]): row for row in found["rows"]}
     assert rows["on", "2+"]["reused"] == 1.0
     assert rows["off", "2+"]["reused"] == 0.0

@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from array import array
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ import antiphon_openai
 from antiphon_server.bench.arms import Arm
 from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.engines import Engines
+from antiphon_server.bench.replay.declines import declines, since
 from antiphon_server.bench.replay.difference import Difference, first_difference
 from antiphon_server.bench.replay.history import History
 from antiphon_server.bench.replay.pace import Pace
@@ -79,13 +81,15 @@ class Manner:
 @dataclass
 class Played:
     """``waits``: inter-token latencies by arm and class of turn. ``seconds``: that each arm was asked.
-    ``prefill``, ``decode``: engines' counters of each arm. ``stopped``: why it ended before its end."""
+    ``prefill``, ``decode``: engines' counters of each arm. ``declined``: turns
+    that its router did not append, by reason. ``stopped``: why it ended before its end."""
 
     turns: list[Served] = field(default_factory=list)
     waits: dict[tuple[str, str], array[float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     prefill: dict[str, Counters] = field(default_factory=dict)
     decode: dict[str, Counters] = field(default_factory=dict)
+    declined: dict[str, Counter[str]] = field(default_factory=dict)
     compared: int = 0
     differences: list[Difference] = field(default_factory=list)
     stopped: str | None = None
@@ -164,7 +168,7 @@ class Player:
     async def _play(self, arm: Arm, group: Sequence[Script]) -> dict[str, list[Timed]]:
         """A group by one arm: its turns, by conversation, as long as they are to be compared."""
         self._watcher.begin(arm.name, len(group))
-        counters = self._counters()
+        counters, declined = self._counters(), declines(arm.router)
         begun = self._clock()
         waiting = iter(group)
         heard: dict[str, list[Timed]] = {}
@@ -178,6 +182,7 @@ class Player:
             self.played.stopped = str(several.exceptions[0])
         played = self.played
         played.seconds[arm.name] = played.seconds.get(arm.name, 0.0) + self._clock() - begun
+        played.declined.setdefault(arm.name, Counter()).update(since(declined, declines(arm.router)))
         if counters is not None and (after := self._counters()) is not None:
             for kept, old, new in zip((played.prefill, played.decode), counters, after, strict=True):
                 kept[arm.name] = kept.get(arm.name, Counters()) + (new - old)

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
@@ -72,7 +72,8 @@ class Row:
 class Total:
     """One arm. ``seconds``: that it was being asked. ``left_out``: turns never asked, since one before them
     failed. ``matched``, ``held``: tokens, over turns that say what was held. ``outcomes``: turns by path and
-    reason. ``prefill``, ``decode``: what the engines' own counters say."""
+    reason. ``prefill``, ``decode``: what the engines' own counters say. ``declined``: why its router did not
+    append, in turns; other clients' are among them."""
 
     arm: str
     turns: int
@@ -86,6 +87,7 @@ class Total:
     outcomes: Mapping[str, int]
     prefill: Counters | None = None
     decode: Counters | None = None
+    declined: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def turns_per_second(self) -> float:
@@ -169,6 +171,7 @@ def total_of(
     seconds: float,
     prefill: Counters | None = None,
     decode: Counters | None = None,
+    declined: Mapping[str, int] | None = None,
 ) -> Total:
     """``planned``: turns that were to be asked."""
     own = [turn for turn in turns if turn.arm == arm]
@@ -187,6 +190,7 @@ def total_of(
         outcomes=dict(Counter(f"{turn.path} ({turn.reason})" for turn in good).most_common()),
         prefill=prefill,
         decode=decode,
+        declined=declined or {},
     )
 
 

@@ -84,6 +84,7 @@ def run(
                 seconds=found.seconds.get(name, 0.0),
                 prefill=found.prefill.get(name),
                 decode=found.decode.get(name),
+                declined=found.declined.get(name),
             )
             for name in names
         ),

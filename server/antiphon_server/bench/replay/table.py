@@ -72,7 +72,8 @@ def outcomes(replay: Replay) -> Iterator[str]:
     """Which paths each arm took, and why."""
     for total in replay.totals:
         told = ", ".join(f"{count} {outcome}" for outcome, count in total.outcomes.items())
-        yield f"{total.arm}: {told}"
+        declined = ", ".join(f"{count} {reason}" for reason, count in total.declined.items())
+        yield f"{total.arm}: {told}" + (f"; not appended: {declined}" if declined else "")
 
 
 def summary(replay: Replay) -> Iterator[str]:
