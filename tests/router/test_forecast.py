@@ -122,6 +122,30 @@ def test_prefills_own_cache_makes_cold_cheaper() -> None:
     assert after < before / 4
 
 
+def test_pull_of_little_is_not_worth_its_latency() -> None:
+    # Prefill's own cache has nearly all, so a pull would bring 100 tokens: computing them takes 10 ms.
+    def legs(latency: float) -> Rates:
+        rates = Rates()
+        for _ in range(3):
+            for new, pulled in ((100, 0), (1000, 0), (4000, 0), (100, 900), (100, 9900), (1000, 4000)):
+                seconds = 0.02 + new * 1e-4 + pulled * 1e-6 + (latency if pulled else 0.0)
+                rates.saw_prefill("p", Work(new, new + pulled, pulled=pulled), seconds)
+        rates.saw_local("p", 0.99, same=True)
+        return rates
+
+    turn = Growth(10_000, 100, known=True)
+    for latency, pays in ((0.0, True), (0.03, False)):
+        found = forecast(turn, legs(latency), prefill="p", decode="d", same_prefill=True, streams=0, room=0.5)
+        assert found.cold is not None
+        assert found.reuse is not None
+        assert (found.reuse < found.cold) is pays
+    # Where prefill has moved on, the same latency is worth it.
+    elsewhere = forecast(turn, legs(0.03), prefill="p", decode="d", same_prefill=False, streams=0, room=0.5)
+    assert elsewhere.cold is not None
+    assert elsewhere.reuse is not None
+    assert elsewhere.reuse < elsewhere.cold / 2
+
+
 def test_hand_over_brings_only_what_decode_does_not_hold() -> None:
     rates, turn = measured(), Growth(10_000, 100, known=True)
     home, away = (

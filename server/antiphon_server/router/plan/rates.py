@@ -109,7 +109,8 @@ class Work:
     @property
     def features(self) -> tuple[float, ...]:
         """Fixed cost; tokens that pass through the model; attention of each to its past; tokens that are
-        moved; other streams that share the steps."""
+        moved; other streams that share the steps; that anything is moved at all, which takes its time
+        however little it is."""
         through, attention = self.features_of_new
         return (
             1.0,
@@ -117,6 +118,7 @@ class Work:
             attention,
             self.pulled / 1e3,
             self.streams / 10,
+            1.0 if self.pulled > 0 else 0.0,
         )
 
     @property
@@ -125,9 +127,9 @@ class Work:
         return self.new / 1e3, self.new * (self.context - self.new / 2) / 1e6
 
 
-_FEATURES = 5
-_USUAL = {3: 1 / 8}
-"""Moving a token costs an eighth of computing it."""
+_FEATURES = 6
+_USUAL = {3: 1 / 8, 5: 1 / 20}
+"""Moving a token costs an eighth of computing it, and to begin to move as much as computing fifty."""
 
 
 def _fit() -> Fit:
