@@ -180,7 +180,8 @@ def test_durations_are_short(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(7, "7"), (9999, "9,999"), (12_345, "12k"), (999_499, "999k"), (1_250_000, "1.2M")]
+    ("value", "text"),
+    [(7, "7"), (9999, "9,999"), (12_345, "12k"), (999_499, "999k"), (1_250_000, "1.2M"), (2.76e9, "2.8B")],
 )
-def test_tokens_are_short(value: int, text: str) -> None:
+def test_tokens_are_short(value: float, text: str) -> None:
     assert tokens(value) == text

@@ -73,7 +73,7 @@ def tokens(value: float) -> str:
         return f"{value:,.0f}"
     if value < 999_500:
         return f"{value / 1e3:,.0f}k"
-    return f"{value / 1e6:,.1f}M"
+    return f"{value / 1e6:,.1f}M" if value < 999.5e6 else f"{value / 1e9:,.1f}B"
 
 
 def _repeats(advice: Advice) -> Answer:
