@@ -95,21 +95,6 @@ def test_reuse_saves_computing_where_prefill_keeps_nothing() -> None:
     assert first[1].mean < first[0].mean
 
 
-def test_a_handle_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pull names a lease that no other has named."""
-    named: list[str] = []
-    prefill = routers.prefill
-
-    async def watched(engine: Engine, talk: Talk, prompt: int, source: object) -> object:
-        if isinstance(source, tuple):
-            named.append(source[1])
-        return await prefill(engine, talk, prompt, source)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(routers, "prefill", watched)
-    run("reuse")
-    assert len(named) == len(set(named)) > 50
-
-
 def test_first_turns_cost_the_same_on_every_path() -> None:
     """Nothing is kept of them, so policies differ only later."""
     firsts = {name: run(name, conversations=2).ttft["1"] for name in ("cold", "auto", "append")}
