@@ -47,6 +47,11 @@ class Leg:
     pulled: int
     seconds: float
 
+    @property
+    def features(self) -> tuple[float, ...]:
+        """As the router has them."""
+        return Work(self.new, self.context, pulled=self.pulled).features
+
 
 class _Counters(msgspec.Struct):
     computed: float
@@ -118,13 +123,13 @@ def fit(legs: Sequence[Leg], source: str, kv_bytes: int | None) -> Fitted:
     """
     if len(legs) < LEAST:
         raise FitError(f"--fit: {source} has {len(legs)} usable prefill legs, {LEAST} are needed")
-    model = Fit(5, forget=1.0, clip=1e9)
+    model = Fit(len(legs[0].features), forget=1.0, clip=1e9)
     for leg in legs:
-        model.observe(_features(leg), leg.seconds)
-    fixed, token, attention, pull, each = model.parts
+        model.observe(leg.features, leg.seconds)
+    fixed, token, attention, pull, _, each = model.parts
     if token <= 0.0 and attention <= 0.0:
         raise FitError(f"--fit: {source} does not tell what computing takes: prompts must differ in length")
-    error = quantile([abs(model.seconds(_features(leg)) / leg.seconds - 1) for leg in legs], 0.5)
+    error = quantile([abs(model.seconds(leg.features) / leg.seconds - 1) for leg in legs], 0.5)
     pulls = any(leg.pulled for leg in legs)
     return Fitted(
         source,
@@ -137,9 +142,3 @@ def fit(legs: Sequence[Leg], source: str, kv_bytes: int | None) -> Fitted:
         pull / 1e3 if pulls else None,
         kv_bytes,
     )
-
-
-def _features(leg: Leg) -> tuple[float, ...]:
-    """As the router's, and one for a pull as such."""
-    through, attention = Work(leg.new, leg.context).features_of_new
-    return 1.0, through, attention, leg.pulled / 1e3, float(leg.pulled > 0)
