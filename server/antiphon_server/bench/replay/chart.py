@@ -60,7 +60,10 @@ def _by_class(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
             error_kw={"elinewidth": 1.0, "capsize": 2},
         )  # fmt: skip
     axes.set_xticks(range(len(kinds)), [f"turn {kind}" for kind in kinds])
-    axes.set_ylim(bottom=0)
+    # A rewritten prompt may take a hundred times as long as the usual turn: whiskers may leave the picture.
+    shown = [row for row in replay.rows if row.kind in kinds]
+    tallest = max((row.ttft for row in shown), default=1.0)
+    axes.set_ylim(0, min(4 * tallest, 1.05 * max((row.p95 for row in shown), default=1.0)))
     if len(replay.arms) > 1:
         axes.legend(frameon=False, loc="upper left", labelcolor=INK)
 
