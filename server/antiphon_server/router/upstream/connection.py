@@ -154,6 +154,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self.head_done:
             self.complete = True
+            self._cancel_timer()
 
     # used by Response and Upstream
     @property
@@ -187,7 +188,7 @@ class Connection(asyncio.Protocol):
         """Until something happened. Raises TimedOutError after ``limit`` seconds."""
         waiter = self._waiter = self._loop.create_future()
         self._limit, self._deadline = limit, self._loop.time() + limit
-        # One timer serves many waits: a stream waits for each of its chunks.
+        # One timer serves all waits for a reply: a stream waits for each of its chunks.
         if self._timer is None or self._timer.when() > self._deadline:
             self._set_timer()
         try:
