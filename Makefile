@@ -2,7 +2,7 @@
 # make test   all tests; those on real engines included
 # make fuzz   ten minutes of random turns, faults and time over the router; ANTIPHON_FUZZ_STEPS: how many steps
 # make check  format, lint, types
-# make bench  TTFT, cold against reuse
+# make bench  what docs/benchmarks.md shows: TTFT, recorded agents, the router's cost, a simulation
 # make docs   the documentation as a site, in site/
 #
 # Each target makes its own virtual environment (.venv) and installs what it needs, once. Interrupted installs resume.
@@ -11,6 +11,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 MODEL  ?= smollm2
 ARGS   ?=
+
+# Recorded coding agents, cut to what a tiny model on two cores can take.
+AGENTS := --scale 8 --common --longest-answer 48 --longest-prompt 12000 --least-turns 8 --turns 12 \
+	--conversations 6 --clients 2 --time 50 --longest-gap 50
 
 BIN   := $(VENV)/bin
 OLDER := $(VENV)-openai-2
@@ -25,8 +29,12 @@ STEP   = @printf '\n==> %s\n'
 demo: install
 	$(BIN)/antiphon demo --model $(MODEL) $(ARGS)
 
-bench: install
-	$(BIN)/antiphon bench --at-least 3.3 $(ARGS)
+# What docs/benchmarks.md shows. About twenty minutes; ends at the first part that does not hold.
+bench: install $(PEERS)/stamps/requirements
+	$(BIN)/antiphon bench sweep --at-least 3.3 --auto-within 1.05
+	$(BIN)/antiphon replay tests/data/coding_agents $(AGENTS) --at-least reuse/auto=1.3
+	$(BIN)/antiphon bench router --peers $(PEERS) --check
+	$(BIN)/antiphon bench simulate --curve
 
 test: install $(PEERS)/stamps/requirements
 	ANTIPHON_PEERS=$(PEERS) $(BIN)/python -m pytest $(ARGS)
