@@ -72,6 +72,27 @@ def test_turns_that_meet_in_one_moment_find_what_was_kept() -> None:
     assert found.fates == (Fate.FIRST, Fate.KEPT, Fate.KEPT)
 
 
+@pytest.mark.parametrize("clock", [False, True])
+def test_what_is_kept_goes_to_one_of_several_turns_at_once(clock: bool) -> None:
+    first = Call(1000, 100, at=0.0, seconds=2.0)
+    # Three branches of 10 s: the first takes what the first turn left, and nothing is there for the others.
+    branches = [Call(1200, 100, at=at, seconds=10.0, shared=1100) for at in (5.0, 6.0, 7.0)]
+    # The one at 15.5 s may go on from the first branch, which ended at 15 s; the next has nothing again: the
+    # second ended at 16 s, which is one moment with 15.5 s, and the third at 17 s, after it began.
+    later = [Call(1400, 100, at=at, seconds=10.0, shared=1300) for at in (15.5, 15.9, 20.0)]
+    found = _fates(traffic((first, *branches, *later)), Keep(), clock=clock).fates
+    busy, kept = Fate.BUSY, Fate.KEPT
+    assert found == (Fate.FIRST, kept, busy, busy, kept, busy, kept)
+
+
+def test_turns_that_find_nothing_as_others_run_count_as_gone_and_not_as_returns() -> None:
+    branches = [Call(1200, 100, at=at, seconds=10.0, shared=1100) for at in (5.0, 6.0)]
+    turns = turns_of(traffic((Call(1000, 100, at=0.0, seconds=2.0), *branches)))
+    held = retention(turns, fates(turns, Keep(), clock=False), 480.0)
+    assert (held.kept, held.busy, held.gone, held.known) == (0.5, 0.5, 0.5, 1.0)
+    assert set(dict(held.gaps).values()) == {3.0}
+
+
 def test_what_each_keep_finds_and_pins_by_hand() -> None:
     trace = traffic(
         (

@@ -219,6 +219,7 @@ def test_what_the_log_does_not_tell_is_not_taken_for_new(untold: int, verdict: V
     found = _look(traffic(*blank[:untold], *pairs[untold:]))
     assert found.repetition.told == pytest.approx(1 - untold / 180)
     assert found.repetition.share == pytest.approx(20_300 / 20_800)
+    assert found.interconnect.typical == 20_300
     assert found.judgement.verdict is verdict
     told = _causes(found) if verdict is Verdict.UNKNOWN else _cautions(found)
     assert (Cause.UNTOLD in told) is (verdict is not Verdict.ON)
@@ -254,6 +255,23 @@ def test_a_log_with_a_clock_shows_what_had_to_make_room() -> None:
     assert Cause.EVICTED in _cautions(_look(traffic(*talks), conversations=10_000))
     assert narrow.retention.pinned_most is not None
     assert narrow.retention.pinned_most <= 50_000 + 28_000
+
+
+@pytest.mark.parametrize(("apart", "verdict"), [(40.0, Verdict.ON), (0.1, Verdict.OFF)])
+def test_branches_at_once_turn_it_off(apart: float, verdict: Verdict) -> None:
+    # Eight turns that go on from the first one, each of 30 s: one after the other, or together.
+    def conversation(begin: float) -> tuple[Call, ...]:
+        first = Call(20_000, 300, at=begin, seconds=5.0)
+        return (
+            first,
+            *(Call(20_800, 300, at=begin + 15 + apart * i, seconds=30.0, shared=20_300) for i in range(8)),
+        )
+
+    found = _look(traffic(*(conversation(500.0 * i) for i in range(20))))
+    assert found.judgement.verdict is verdict
+    if verdict is Verdict.OFF:
+        assert _causes(found)[0] is Cause.PARALLEL
+        assert found.retention.busy == pytest.approx(7 / 8)
 
 
 def test_small_gains_ask_for_care() -> None:

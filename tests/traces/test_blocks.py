@@ -63,6 +63,15 @@ def test_sub_agents_may_tell_the_session_s_time(lines: Lines) -> None:
     assert [call.at for call in trace.conversations[0].calls] == [6.5, 8.0]
 
 
+def test_sessions_are_not_of_one_clock_though_their_sub_agents_begin_later(lines: Lines) -> None:
+    agent = {"t": 6.0, "type": "subagent", "requests": [asked(0.0, [7])]}
+    own = session(asked(0.0, [1]), agent)
+    alone, two = lines(own), lines(own, own)
+    note = "each session's times begin at 0: they do not tell which sessions ran at once"
+    assert (alone.one_clock, note in alone.notes) == (True, False)
+    assert (two.one_clock, note in two.notes) == (False, True)
+
+
 def test_ids_mean_the_same_everywhere_only_where_all_say_so(lines: Lines) -> None:
     common = session(asked(0.0, [1]), hash_id_scope="global")
     assert lines(common, common).shared_blocks
@@ -114,8 +123,9 @@ def test_ids_of_two_files_are_not_the_same(tmp_path: Path) -> None:
             '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}\n'
         )
     trace = read([tmp_path])
-    assert not trace.shared_blocks
+    assert (trace.shared_blocks, trace.one_clock) == (False, False)
     assert [conversation.name for conversation in trace.conversations] == ["a-1", "b-1"]
+    assert read([tmp_path / "a.jsonl"]).one_clock
 
 
 def test_size_of_blocks_is_needed(lines: Lines) -> None:

@@ -157,6 +157,7 @@ def test_blocks_of_two_formats(tmp_path: Path) -> None:
     path = put(tmp_path / "b.json", {**SESSION, "block_size": 512, "hash_id_scope": "global"})
     trace = read([tmp_path])
     assert (trace.format, trace.block_size, trace.shared_blocks) == ("mooncake, coding_agents", 512, False)
+    assert not trace.one_clock
     put(path, SESSION)
     with pytest.raises(
         TraceError, match=r"a block differ between formats \(mooncake: 512, coding_agents: 64\)"

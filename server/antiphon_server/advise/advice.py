@@ -96,7 +96,7 @@ def advise(trace: Trace, asked: Asked) -> Advice:
             notes.append(f"{filled} gaps that the log does not tell are taken for {asked.gap:g} s")
     if trace.block_size is not None and any(turn.index for turn in turns):
         notes.append("the log has blocks of prompts, not of answers: answers are taken to repeat")
-    clock = has_clock(turns)
+    clock = has_clock(trace, turns)
     return _advice(trace, tuple(notes), turns, asked, engines, clock)
 
 

@@ -183,6 +183,7 @@ def _why_gone(held: Retention) -> str:
         (held.idle, "comes later"),
         (held.chance, "is given up early, as hardly any turn comes so late"),
         (held.evicted, "makes room for others"),
+        (held.busy, "is asked for while the turn before is in flight"),
     )
     told = [f"{share:.0%} {words}" for share, words in causes if share >= 0.005]
     return f": {', '.join(told)}" if told else ""

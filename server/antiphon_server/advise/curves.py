@@ -41,7 +41,7 @@ def curves(
     warm: Sequence[Outlook],
 ) -> Curves:
     """Of the figures in an advice."""
-    later = [turn for turn in turns if turn.index]
+    later = [turn for turn in turns if turn.index and turn.told]
     longest = max([turn.repeated for turn in later] + [1024])
     lengths = [max(1, longest * i // 40) for i in range(41)]
     start = held.timeline[0].at if held.timeline else 0.0

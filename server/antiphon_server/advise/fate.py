@@ -21,13 +21,15 @@ _SLACK = 0.05
 class Fate(StrEnum):
     """``first``: there was nothing. ``kept``: it was there. ``idle``: it was given up, as the gap was longer
     than ``keep``. ``chance``: the lease was not renewed, as hardly any conversation comes back after so long.
-    ``evicted``: the budget went to others. ``unknown``: the log has no time."""
+    ``evicted``: the budget went to others. ``busy``: the turn before it was in flight still. ``unknown``: the
+    log has no time."""
 
     FIRST = "first"
     KEPT = "kept"
     IDLE = "idle"
     CHANCE = "chance"
     EVICTED = "evicted"
+    BUSY = "busy"
     UNKNOWN = "unknown"
 
 
@@ -71,6 +73,8 @@ def fates(turns: Sequence[Turn], keep: Keep, *, clock: bool) -> Fates:
 def _alone(turn: Turn, keep: float) -> Fate:
     if not turn.index:
         return Fate.FIRST
+    if turn.busy:
+        return Fate.BUSY
     if turn.gap is None:
         return Fate.UNKNOWN
     return Fate.KEPT if turn.gap <= keep else Fate.IDLE
@@ -124,10 +128,12 @@ class _Replay:
         self._returns.began(_key(turn.conversation), now)
 
     def _fate(self, turn: Turn, held: Frontier | None, now: float) -> Fate:
+        if turn.busy:
+            return Fate.BUSY
         if held is None:
             if turn.gap is not None and turn.gap > self._keep.keep:
                 return Fate.IDLE
-            # Not given up: the last answer's end and this request are one moment, or overlap.
+            # Not given up: the last answer's end and this request are one moment.
             return self._gone.get(turn.conversation, Fate.KEPT)
         idle = turn.gap if turn.gap is not None else now - held.idle_since
         if idle > self._keep.keep:

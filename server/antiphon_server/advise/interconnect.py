@@ -15,10 +15,11 @@ from antiphon_server.advise.turn import Turn
 class Interconnect:
     """``break_even``: tokens of a prefix from which on fetching is no slower than computing, None: never.
     ``above``: of the tokens that repeat, those in turns with a longer prefix. ``typical``: prefix of a
-    returning turn, median; ``moving``, ``computing``: seconds for it. ``gigabytes_needed``: GB/s at which
-    moving it would take half as long as computing it, which is what is worth a transfer; None: it is too
-    short for that. ``slow``: the bytes of it, without what is fixed, take longer to move than to compute.
-    ``moved``: GB that move from decode to prefill a returning turn, mean, if prefill's cache is cold."""
+    returning turn of which the log tells what repeats, median; ``moving``, ``computing``: seconds for it.
+    ``gigabytes_needed``: GB/s at which moving it would take half as long as computing it, which is what is
+    worth a transfer; None: it is too short for that. ``slow``: the bytes of it, without what is fixed,
+    take longer to move than to compute. ``moved``: GB that move from decode to prefill a returning turn,
+    mean, if prefill's cache is cold."""
 
     break_even: int | None
     above: float
@@ -34,7 +35,7 @@ class Interconnect:
 def interconnect(turns: Sequence[Turn], cold: Sequence[Outlook], hardware: Hardware) -> Interconnect:
     """``cold``: the turns' outlooks where prefill's cache is cold."""
     break_even = hardware.break_even()
-    later = [turn for turn in turns if turn.index]
+    later = [turn for turn in turns if turn.index and turn.told]
     typical = int(weighted((turn.repeated, 1.0) for turn in later).at(0.5) or 0)
     repeated = sum(turn.repeated for turn in later)
     above = sum(t.repeated for t in later if break_even is not None and t.repeated >= break_even)

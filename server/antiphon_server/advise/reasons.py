@@ -31,6 +31,7 @@ class Cause(StrEnum):
     REWRITTEN = "histories are rewritten"
     GAPS = "gaps too long"
     EVICTED = "decode's memory too small"
+    PARALLEL = "turns side by side"
     SHORT = "prefixes too short"
     INTERCONNECT = "interconnect too slow"
     WARM = "prefill's cache has it already"
@@ -173,6 +174,12 @@ def crowded(case: Case) -> Reason:
 
 def gone(case: Case) -> Reason:
     held = case.retention
+    if held.busy > held.idle + held.chance + held.evicted:
+        text = (
+            f"{held.busy:.0%} of what repeats is in turns that begin while the one before is in flight: what "
+            "is kept of a conversation goes to one turn at a time. Give parallel branches ids of their own."
+        )
+        return Reason(Cause.PARALLEL, text)
     if held.evicted > held.idle + held.chance:
         text = (
             f"{held.evicted:.0%} of what repeats would be given up to make room before the next turn: "

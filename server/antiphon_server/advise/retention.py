@@ -32,9 +32,9 @@ class Option:
 @dataclass(frozen=True, slots=True)
 class Retention:
     """``known``: of the tokens that repeat, those whose gap the log tells. ``gaps``: seconds, by share of
-    turns; ``gaps_by_tokens``: by share of tokens that repeat. ``kept``, ``idle``, ``chance``, ``evicted``: of
-    the known ones, what became of them with the settings as they are. ``timeline``: pinned tokens over the
-    log's time. ``active``: conversations at once, mean, and ``most``."""
+    turns; ``gaps_by_tokens``: by share of tokens that repeat. ``kept``, ``idle``, ``chance``, ``evicted``,
+    ``busy``: of the known ones, what became of them with the settings as they are. ``timeline``: pinned
+    tokens over the log's time. ``active``: conversations at once, mean, and ``most``."""
 
     known: float
     gaps: tuple[tuple[float, float], ...]
@@ -43,6 +43,7 @@ class Retention:
     idle: float
     chance: float
     evicted: float
+    busy: float
     options: tuple[Option, ...]
     chosen: Option
     timeline: tuple[Pinned, ...]
@@ -54,7 +55,7 @@ class Retention:
     @property
     def gone(self) -> float:
         """Of the tokens that repeat and whose gap is known."""
-        return self.idle + self.chance + self.evicted
+        return self.idle + self.chance + self.evicted + self.busy
 
 
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -62,12 +63,12 @@ SHARES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 def retention(turns: Sequence[Turn], fates: Fates, keep: float) -> Retention:
     """With the settings that ``fates`` were found by."""
-    told = [turn for turn in turns if turn.index and turn.gap is not None]
+    told = [turn for turn in turns if turn.index and turn.gap is not None and not turn.busy]
     repeated = sum(turn.repeated for turn in turns if turn.index)
     by: dict[Fate, int] = dict.fromkeys(Fate, 0)
     for turn, fate in zip(turns, fates.fates, strict=True):
         by[fate] += turn.repeated
-    known = sum(by[fate] for fate in (Fate.KEPT, Fate.IDLE, Fate.CHANCE, Fate.EVICTED))
+    known = sum(by[fate] for fate in (Fate.KEPT, Fate.IDLE, Fate.CHANCE, Fate.EVICTED, Fate.BUSY))
     gaps = weighted((turn.gap or 0.0, 1.0) for turn in told)
     gaps_by_tokens = weighted((turn.gap or 0.0, float(turn.repeated)) for turn in told)
     seconds = active_seconds(turns)
@@ -82,6 +83,7 @@ def retention(turns: Sequence[Turn], fates: Fates, keep: float) -> Retention:
         idle=by[Fate.IDLE] / known if known else 0.0,
         chance=by[Fate.CHANCE] / known if known else 0.0,
         evicted=by[Fate.EVICTED] / known if known else 0.0,
+        busy=by[Fate.BUSY] / known if known else 0.0,
         options=options,
         chosen=next(option for option in options if option.keep == keep),
         timeline=_thinned(fates.pinned),

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 class Turn:
     """Lengths in tokens, times in seconds; None: the log does not say.
 
-    ``conversation``: its number. ``index``: 0 for its first turn. ``held``: the last prompt and its answer,
-    whose KV decode held when the last turn ended. ``repeated``: of ``held``, what this prompt begins with.
-    ``local``: of ``repeated``, what was in the last prompt, so that prefill computed it then. ``extends``:
-    all of ``held`` repeats. ``told``: the log tells what repeats; else nothing is taken to. ``gap``: since
-    the last answer's end. ``at``: of the request; ``seconds``: until the answer's end. ``cached``, ``path``,
-    ``reason``: as the server logged them.
+    ``conversation``: its number. ``index``: 0 for its first turn. ``held``: the last prompt and its
+    answer, whose KV decode held when the last turn ended. ``repeated``: of ``held``, what this prompt
+    begins with. ``local``: of ``repeated``, what was in the last prompt, so that prefill computed it then.
+    ``extends``: all of ``held`` repeats. ``told``: the log tells what repeats; else nothing is taken to.
+    ``busy``: the one before it is in flight, and has what was kept. ``gap``: since the last answer's end.
+    ``at``: of the request; ``seconds``: until the answer's end. ``cached``, ``path``, ``reason``: as the
+    server logged them.
     """
 
     conversation: int
@@ -26,6 +27,7 @@ class Turn:
     local: int = 0
     extends: bool = False
     told: bool = True
+    busy: bool = False
     gap: float | None = None
     at: float | None = None
     seconds: float | None = None

@@ -169,5 +169,7 @@ def _trace(readings: Sequence[tuple[Format, Reading]], faults: _Faults) -> Trace
         block_size=readings[0][1].block_size,
         shared_blocks=len(readings) == 1 and readings[0][1].shared_blocks,
         estimated=any(reading.estimated for _, reading in readings),
+        # Each reader counts from the first call that it has seen.
+        one_clock=len(readings) == 1 and readings[0][1].one_clock,
         notes=tuple(notes),
     )

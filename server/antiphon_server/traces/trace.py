@@ -60,12 +60,14 @@ class Conversation:
 class Trace:
     """``format``: name of what it was read from. ``block_size``: tokens of a block; None where there are no
     blocks. ``shared_blocks``: ids mean the same in all conversations, not only within one. ``estimated``:
-    lengths are counted from text at so many bytes a token, as no source said them. ``notes``: what was left
-    out or assumed, for people to read."""
+    lengths are counted from text at so many bytes a token, as no source said them. ``one_clock``: times of
+    all conversations are of one clock; else they do not tell what ran at once. ``notes``: what was left out
+    or assumed, for people to read."""
 
     format: str
     conversations: tuple[Conversation, ...]
     block_size: int | None = None
     shared_blocks: bool = False
     estimated: bool = False
+    one_clock: bool = True
     notes: tuple[str, ...] = ()

@@ -81,7 +81,8 @@ class Reader:
         if not self._found:
             return Reading(())
         notes = []
-        if len(self._found) > 1:
+        sessions = sum(self._names.values())
+        if sessions > 1:
             notes.append("each session's times begin at 0: they do not tell which sessions ran at once")
         if self._unsure:
             notes.append(unsure_note(self._unsure))
@@ -93,6 +94,7 @@ class Reader:
             self._found,
             block_size=next(iter(self._sizes)),
             shared_blocks=self._scopes == {True},
+            one_clock=sessions == 1,
             notes=notes,
         )
 

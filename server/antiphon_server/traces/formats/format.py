@@ -22,6 +22,7 @@ class Reading:
     block_size: int | None = None
     shared_blocks: bool = False
     estimated: bool = False
+    one_clock: bool = True
     notes: Sequence[str] = ()
 
 

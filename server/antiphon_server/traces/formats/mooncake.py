@@ -84,10 +84,11 @@ class Reader:
         ]
         if unsure_gaps:
             notes.append(unsure_note(unsure_gaps))
-        if len(self._files) > 1:
-            notes.append("ids of blocks are taken to be each file's own")
+        alone = len(self._files) == 1
+        if not alone:
+            notes.append("ids of blocks, and times, are taken to be each file's own")
         return Reading(
-            found, block_size=BLOCK, shared_blocks=len(self._files) == 1, notes=notes if found else ()
+            found, block_size=BLOCK, shared_blocks=alone, one_clock=alone, notes=notes if found else ()
         )
 
 
