@@ -121,6 +121,13 @@ def test_capacity_is_what_weights_leave_of_memory() -> None:
     assert hardware(Given("tiny", "cpu")).capacity is None
 
 
+def test_an_engine_that_cannot_hold_the_weights_is_refused_unless_its_capacity_is_given() -> None:
+    # 8 x 80 GB, nine tenths of it, are 576 GB.
+    with pytest.raises(UnknownHardwareError, match=r"--instance p5: the weights of deepseek-v3, 685 GB, do"):
+        hardware(Given("deepseek-v3", "p5"))
+    assert hardware(Given("deepseek-v3", "p5", capacity=1_000_000)).capacity == 1_000_000
+
+
 def test_models_with_sliding_windows_are_not_reused() -> None:
     assert not hardware(Given("gpt-oss-120b")).reuses
     assert hardware(Given("glm-5")).reuses

@@ -165,11 +165,16 @@ def _assembled(given: Given, model: Model | None, instance: Instance, fitted: Fi
     if capacity is None and model is not None and instance.memory is not None:
         room = instance.memory * MEMORY_SHARE - model.weights
         copies = instance.gpus if model.replicated else 1
-        capacity = max(0, int(room / (kv_bytes * copies))) or None
-        if capacity:
-            sources.append(
-                ("KV of a decode engine", f"{capacity:,} tokens: {MEMORY_SHARE:.0%} of memory less weights")
+        capacity = int(room / (kv_bytes * copies))
+        if capacity <= 0:
+            raise UnknownHardwareError(
+                f"--instance {instance.name}: the weights of {model.name}, {model.weights / 1e9:,.0f} GB, do "
+                f"not fit into {MEMORY_SHARE:.0%} of its {instance.memory / 1e9:,.0f} GB: take a larger one, "
+                "or give --decode-kv-tokens of an engine that spans several"
             )
+        sources.append(
+            ("KV of a decode engine", f"{capacity:,} tokens: {MEMORY_SHARE:.0%} of memory less weights")
+        )
     elif capacity:
         sources.append(("KV of a decode engine", f"{capacity:,} tokens, as given"))
     name = f"{model.name if model is not None else 'your model'} on {instance.name}"
