@@ -178,6 +178,12 @@ def test_turn_of_the_reuse_arm_on_another_path_is_noted() -> None:
     assert any("1 of 12 later turns took another path: cold (lost)" in note for note in judged.notes)
 
 
+def test_turns_that_were_asked_once_are_not_called_identical() -> None:
+    once = [t for t in sweep().turns if (t.arm, t.place.repeat, t.place.phase) == ("off", 1, Cache.EMPTY)]
+    (told, *_) = verdict(sweep(once, arms=("off",)), Limits()).lines()
+    assert told.startswith("answers not compared: no turn was asked more than once")
+
+
 def test_sweep_without_a_turn_fails() -> None:
     assert verdict(sweep([]), Limits()).exit_code == 1
 

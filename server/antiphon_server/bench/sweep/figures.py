@@ -39,7 +39,9 @@ BARS = 0.84
 
 def draw(sweep: Sweep, verdict: Verdict, folder: Path) -> list[Path]:
     """Two figures for each state of prefill's cache that was measured, as PNG and SVG."""
-    same = "answers identical" if not verdict.differences else "ANSWERS DIFFER"
+    same = "ANSWERS DIFFER" if verdict.differences else "answers identical"
+    if not verdict.compared:
+        same = "answers not compared"
     every = list(cells(sweep))
     written: list[Path] = []
     for cache in sweep.caches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,8 +23,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``gain``: None where no arm has one. ``choices``: of the arm that chooses. ``faults``: why a sweep
-    fails."""
+    """``compared``: turns that another arm, repeat or state of the cache had, too. ``gain``: None where no
+    arm has one. ``choices``: of the arm that chooses. ``faults``: why a sweep fails."""
 
     compared: int
     differences: tuple[Difference, ...]
@@ -42,7 +43,9 @@ class Verdict:
             yield f"note: {note}"
         for fault in self.faults:
             yield f"FAILED: {fault}"
-        if not self.differences:
+        if not self.compared:
+            yield "answers not compared: no turn was asked more than once, take another arm or more --repeat"
+        elif not self.differences:
             yield f"answers identical in all arms: {self.compared} turns, token by token"
         for one in self.choices:
             yield told(one)
@@ -57,7 +60,7 @@ def verdict(sweep: Sweep, limits: Limits) -> Verdict:
     choices = tuple(against(sweep, sweep.choosing, arms.OFF)) if sweep.choosing and _off(sweep) else ()
     slower = tuple(_slower(choices, limits.auto_within))
     return Verdict(
-        compared=len(sweep.turns),
+        compared=_compared(sweep),
         differences=tuple(found),
         gain=gain,
         choices=choices,
@@ -74,6 +77,11 @@ def told(one: Against) -> str:
 def where(cache: Cache) -> str:
     """A state of prefill's cache, in words."""
     return "first turns" if cache is Cache.FIRST else f"prefill's cache {cache}"
+
+
+def _compared(sweep: Sweep) -> int:
+    asked = Counter((t.place.length, t.place.conversation, t.place.turn) for t in sweep.turns)
+    return sum(times for times in asked.values() if times > 1)
 
 
 def _off(sweep: Sweep) -> bool:
