@@ -48,6 +48,18 @@ def test_shared_is_never_more_than_the_prompt() -> None:
     assert (told.shared, told.new, told.answer) == (900, 0, 0)
 
 
+@pytest.mark.parametrize(("answer", "shared"), [(900, 1900), (1140, 2000), (1141, 1000), (5000, 1000)])
+def test_answer_far_longer_than_its_text_holds_thoughts_that_do_not_come_back(
+    answer: int, shared: int
+) -> None:
+    # 1,000 tokens come, 427 bytes of the answer and 322 of what follows: its text has 570.1 of them.
+    assert (len(written(said())), len(written(NEXT))) == (427, 322)
+    told = found(
+        call(SYSTEM, USER, reply=said(), answer=answer), call(SYSTEM, USER, said(), NEXT, prompt=2000)
+    )
+    assert told.shared == shared
+
+
 @pytest.mark.parametrize(
     ("reply", "again"),
     [

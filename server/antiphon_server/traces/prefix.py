@@ -12,6 +12,9 @@ from antiphon_server.traces.trace import Call, Conversation, Message
 SLACK = 128
 """Tokens by which a figure may fall short of the last prompt, as it counts whole blocks."""
 
+HIDDEN = 2.0
+"""Times the length of an answer's text from which on it is taken to hold more than that."""
+
 
 class Change(StrEnum):
     """What became of the last prompt."""
@@ -62,6 +65,8 @@ def repeat(last: Call, call: Call, block_size: int | None = None) -> Repeat | No
 def _repeat(last: Call, call: Call, block_size: int | None, sizes: dict[int, int]) -> Repeat | None:
     if last.history is not None and call.history is not None:
         kept, answer = _by_text(last, call, sizes)
+        if answer and _hidden(last, call, sizes):
+            answer = 0.0
         return _told(last, call, round(kept * last.prompt), kept == 1.0, round(answer * last.answer))
     if last.blocks is not None and call.blocks is not None and block_size:
         full = min(len(last.blocks), last.prompt // block_size)
@@ -137,6 +142,15 @@ def _answer(last: Call, after: Sequence[Message]) -> float:
         return 0.0
     old, new = written(reply), written(again)
     return 1.0 if old == new else _common(old, new) / len(old)
+
+
+def _hidden(last: Call, call: Call, sizes: dict[int, int]) -> bool:
+    """Whether the last answer was far longer than its text, by what it and the messages after it made the
+    prompt grow. Some servers count thoughts that nobody gets to see, and do not tell how many."""
+    assert last.history is not None
+    assert call.history is not None
+    again, *after = _sizes(call.history[len(last.history) :], sizes)
+    return last.answer * (again + sum(after)) > HIDDEN * again * (call.prompt - last.prompt)
 
 
 def _sizes(messages: Sequence[Message], sizes: dict[int, int]) -> Iterator[int]:
