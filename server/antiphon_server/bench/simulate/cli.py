@@ -19,7 +19,9 @@ ANNOUNCEMENT = "announcement"
 def simulate(
     prefill: Annotated[int, typer.Option(min=1, help="Prefill engines, at most 64.")] = 4,
     decode: Annotated[int, typer.Option(min=1, help="Decode engines, at most 64.")] = 4,
-    conversations: Annotated[int, typer.Option(min=1, help="Begun within --window; ignored with --trace.")] = 200,
+    conversations: Annotated[
+        int, typer.Option(min=1, help="Begun within --window; ignored with --trace.")
+    ] = 200,
     turns: Annotated[
         int | None, typer.Option(min=1, help="Of each conversation; default: as agents' are spread.")
     ] = None,
