@@ -163,3 +163,36 @@ def test_small_pulls_do_not_tell_of_large_ones() -> None:
         work = Work(new, new + 3000, pulled=pulled)
         rates.saw_prefill("p", work, (0.02 + new * 1e-3 + (0.1 if pulled else 0.0)) * draw.uniform(0.8, 1.2))
     assert (rates.prefill("p", Work(100, 10_100, pulled=10_000)) or 0.0) < 3.0
+
+
+def test_reading_a_long_prompt_is_not_taken_for_attention() -> None:
+    """Else what is short on a long context, which is all that is appended at first, tells wrongly of what is
+    longer."""
+
+    def append(work: Work) -> float:
+        return 0.02 + work.new * 4e-5 + work.context * 1.3e-6
+
+    rates, draw = Rates(), random.Random(4)
+    for _ in range(60):
+        work = Work(draw.randrange(50, 800), draw.randrange(15_000, 100_000))
+        rates.saw_append("d", work, append(work) * draw.uniform(0.95, 1.05))
+    for work in (Work(8000, 100_000), Work(4000, 20_000), Work(300, 150_000)):
+        assert rates.append("d", work) == pytest.approx(append(work), rel=0.25)
+    long = Work(8000, 100_000, streams=4)
+    assert rates.burden("d", long) == pytest.approx(0.32, rel=0.25)
+
+
+def test_pulls_that_were_slow_once_are_forgotten_without_pulling() -> None:
+    """What speaks against reuse fades with the prefill engine's other legs."""
+    rates, draw = Rates(), random.Random(5)
+    for slow in range(6):
+        work = Work(100, 2000, pulled=1900)
+        rates.saw_prefill("p", work, 0.02 + 100 * 1e-4 + 10 * 1900 * 1e-5 + slow * 1e-3)
+    for _ in range(300):
+        work = Work(new := draw.randrange(500, 20_000), new)
+        rates.saw_prefill("p", work, leg(work) * draw.uniform(0.9, 1.1))
+    pulling = rates.prefill("p", Work(100, 10_000, pulled=9900))
+    computing = rates.prefill("p", Work(10_000, 10_000))
+    assert pulling is not None
+    assert computing is not None
+    assert pulling < 0.5 * computing

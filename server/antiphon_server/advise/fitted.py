@@ -49,8 +49,9 @@ class Leg:
 
     @property
     def features(self) -> tuple[float, ...]:
-        """As the router has them."""
-        return Work(self.new, self.context, pulled=self.pulled).features
+        """As the router has them, but for what the prompt's length costs by itself: advice knows no such
+        figure of other engines."""
+        return Work(self.new, self.context, pulled=self.pulled).features[:-1]
 
 
 class _Counters(msgspec.Struct):

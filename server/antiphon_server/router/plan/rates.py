@@ -110,7 +110,7 @@ class Work:
     def features(self) -> tuple[float, ...]:
         """Fixed cost; tokens that pass through the model; attention of each to its past; tokens that are
         moved; other streams that share the steps; that anything is moved at all, which takes its time
-        however little it is."""
+        however little it is; the prompt's whole length, which is tokenised, hashed and looked up."""
         through, attention = self.features_of_new
         return (
             1.0,
@@ -119,6 +119,7 @@ class Work:
             self.pulled / 1e3,
             self.streams / 10,
             1.0 if self.pulled > 0 else 0.0,
+            self.context / 1e3,
         )
 
     @property
@@ -127,9 +128,10 @@ class Work:
         return self.new / 1e3, self.new * (self.context - self.new / 2) / 1e6
 
 
-_FEATURES = 6
-_USUAL = {3: 1 / 8, 5: 1 / 20}
-"""Moving a token costs an eighth of computing it, and to begin to move as much as computing fifty."""
+_FEATURES = 7
+_USUAL = {3: 1 / 8, 5: 1 / 20, 6: 1 / 50}
+"""Moving a token costs an eighth of computing it, and to begin to move as much as computing fifty; to read
+it in the request costs a fiftieth."""
 
 
 def _fit() -> Fit:
