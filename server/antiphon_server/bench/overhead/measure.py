@@ -18,7 +18,7 @@ from antiphon_server.bench.overhead.load import Burst, Load, Naming
 from antiphon_server.bench.overhead.processes import Running
 from antiphon_server.bench.overhead.record import Cell, Row, Sample, rows_of
 from antiphon_server.bench.overhead.request import Body
-from antiphon_server.bench.overhead.streams import crowd
+from antiphon_server.bench.overhead.streams import crowd, fates
 
 Told = Callable[[str], None]
 _PATIENCE_S = 30.0
@@ -154,6 +154,8 @@ class Field:
         )
         counts = self._counts()
         self._order(Orders())
+        for fate in fates(seen.streams, plan.chunks):
+            self._tell(f"{one.name}: {fate}")
         return CrowdSample(seen, cores, engines, client, counts.late)
 
     def _cpu(self, one: Contender) -> tuple[float, float, float]:

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -22,6 +23,8 @@ _CHUNK = re.compile(rb'"content":"(\d+):(\d+)"')
 _EVENT_END = b"\n\n"
 _DONE = b"data: [DONE]"
 _NS = 1e-9
+_TAIL, _FATES = 80, 5
+"""Bytes of a stream's end, and kinds of ends, that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,13 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A stream as its client saw it. ``done``: it had its last event."""
+    """A stream as its client saw it. ``done``: it had its last event. ``open``: it had not ended when it was
+    given up. ``tail``: its last bytes."""
 
     arrivals: tuple[Arrival, ...]
     done: bool
+    open: bool = False
+    tail: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class Crowd:
         """What left decode in a stretch of time, in seconds from ``begun`` on."""
         first, last = self.begun + since, self.begun + until
         return tuple(
-            Received(tuple(a for a in one.arrivals if first <= a.sent < last), one.done)
+            replace(one, arrivals=tuple(a for a in one.arrivals if first <= a.sent < last))
             for one in self.streams
         )
 
@@ -60,6 +66,16 @@ class Crowd:
 def lost(streams: Iterable[Received], chunks: int) -> int:
     """Chunks that never came, of so many in each stream; an end that never came counts as one."""
     return sum(chunks - len({a.number for a in one.arrivals}) + (not one.done) for one in streams)
+
+
+def fates(streams: Iterable[Received], chunks: int) -> list[str]:
+    """What became of the streams that were not whole, the most frequent first."""
+    told = Counter(
+        f"{'left open' if one.open else 'ended'} after {len(one.arrivals)} of {chunks} chunks, {one.tail!r}"
+        for one in streams
+        if lost([one], chunks)
+    )
+    return [f"{count} x {text}" for text, count in told.most_common(_FATES)]
 
 
 def disordered(streams: Iterable[Received]) -> int:
@@ -157,6 +173,7 @@ async def crowd(
     try:
         connections += await asyncio.gather(*map(open_one, range(count)))
         await asyncio.wait([one.over for one in connections], timeout=limit)
+        still = {id(one) for one in connections if not one.over.done()}
     except OSError as error:
         raise ReplyError(f"{url} takes no connection: {error}") from error
     finally:
@@ -168,7 +185,7 @@ async def crowd(
     if failed or not start:
         said = b"".join(piece for _, piece in failed[0].pieces)[:300] if failed else b"nothing"
         raise ReplyError(f"{len(failed)} of {count} streams were not opened; one was told {said!r}")
-    return Crowd(tuple(read(one.pieces) for one in connections), start[0])
+    return Crowd(tuple(replace(read(one.pieces), open=id(one) in still) for one in connections), start[0])
 
 
 def read(pieces: Sequence[tuple[int, bytes]]) -> Received:
@@ -185,4 +202,4 @@ def read(pieces: Sequence[tuple[int, bytes]]) -> Received:
         whole, rest = data[:cut], data[cut:]
         arrivals += [Arrival(int(n), int(sent) * _NS, now * _NS) for n, sent in _CHUNK.findall(whole)]
         done = done or _DONE in whole
-    return Received(tuple(arrivals), done)
+    return Received(tuple(arrivals), done, tail=b"" if done else (pieces[-1][1] if pieces else b"")[-_TAIL:])
