@@ -32,6 +32,7 @@ def decide(
     stays: bool = True,
     expected: Expected | None = None,
     paths: frozenset[Path] = ALL_PATHS,
+    tries: bool = False,
 ) -> Plan:
     return plan(
         frontier,
@@ -44,6 +45,7 @@ def decide(
         margin=8.0,
         expected=expected,
         paths=paths,
+        tries=tries,
     )
 
 
@@ -80,6 +82,16 @@ def test_fastest_path_is_taken() -> None:
     assert decide(expected=FAST_APPEND) == Plan(Path.APPEND, Reason.SHORT)
     slow = dataclasses.replace(FAST_APPEND, append=1.5)
     assert decide(expected=slow) == Plan(Path.REUSE, Reason.PLANNED, Reason.LONG)
+
+
+def test_slower_append_is_tried_where_nothing_else_speaks_against_it() -> None:
+    slow = dataclasses.replace(FAST_APPEND, append=1.5)
+    assert decide(expected=slow, tries=True) == Plan(Path.APPEND, Reason.TRIAL)
+    assert decide(expected=FAST_APPEND, tries=True).reason is Reason.SHORT
+    for change in ({"room": False}, {"known": False}):
+        assert decide(expected=dataclasses.replace(slow, **change), tries=True).path is Path.REUSE
+    assert decide(expected=slow, tries=True, stays=False).path is Path.REUSE
+    assert decide(expected=slow, tries=True, paths=frozenset({Path.COLD, Path.REUSE})).path is Path.REUSE
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from antiphon_server.protocol import Match
 from antiphon_server.router.plan.reasons import Path, Reason
+from antiphon_server.router.plan.trials import Trial
 from antiphon_server.router.store.frontier import Frontier
 
 
@@ -37,6 +38,15 @@ class Expected:
     burden: float | None = None
     room: bool = True
 
+    def trial(self, paths: frozenset[Path]) -> Trial | None:
+        """An append against the fastest other one of ``paths``; None if one of the two is not known."""
+        others = [
+            seconds
+            for path, seconds in ((Path.REUSE, self.reuse), (Path.COLD, self.cold))
+            if path in paths and seconds is not None
+        ]
+        return Trial(self.append, min(others)) if self.append is not None and others else None
+
 
 UNMEASURED = Expected()
 
@@ -65,6 +75,7 @@ def plan(
     margin: float,
     expected: Expected | None = None,
     paths: frozenset[Path] = ALL_PATHS,
+    tries: bool = False,
 ) -> Plan:
     """Choose the path of a turn that has a conversation.
 
@@ -72,6 +83,7 @@ def plan(
     it, None if it is no longer configured. ``prefill``, ``decode``: the engines that are to serve the turn;
     ``prefill`` is None when none is up. ``stays``: ``decode`` is the holder. ``margin``: seconds of lease
     that must be left. ``paths``: those that may be chosen; where none of them can be taken it is cold.
+    ``tries``: append if only its expected time speaks against it.
     """
     if decode.stock or (prefill is not None and prefill.stock):
         return Plan(Path.COLD, Reason.STOCK)
@@ -92,6 +104,8 @@ def plan(
     declined = _declined(expected, caches=stays and holder.caches, stays=stays, paths=paths)
     if declined is None:
         return Plan(Path.APPEND, Reason.SHORT)
+    if declined is Reason.LONG and tries:
+        return Plan(Path.APPEND, Reason.TRIAL)
     if Path.REUSE not in paths:
         return Plan(Path.COLD, declined if Path.APPEND in paths else Reason.OFF, declined)
     if Path.COLD in paths and _above(expected.reuse, expected.cold):
@@ -113,14 +127,10 @@ def _declined(expected: Expected, *, caches: bool, stays: bool, paths: frozenset
         return Reason.CROWDED
     if len(paths) == 1:
         return None
-    others = [
-        seconds
-        for path, seconds in ((Path.REUSE, expected.reuse), (Path.COLD, expected.cold))
-        if path in paths and seconds is not None
-    ]
-    if expected.append is None or not others:
+    trial = expected.trial(paths)
+    if trial is None:
         return Reason.UNMEASURED
-    return Reason.LONG if expected.append > min(others) else None
+    return Reason.LONG if trial.append > trial.other else None
 
 
 def _above(seconds: float | None, other: float | None) -> bool:

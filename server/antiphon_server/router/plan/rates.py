@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from antiphon_server.router.plan.backlog import Backlog, Spell
+from antiphon_server.router.plan.trials import Trials
 
 _SWEEPS = 40
 _SETTLED = 32
@@ -148,6 +149,7 @@ class Rates:
         self._append: dict[str, Fit] = {}
         self._local: dict[tuple[str, bool | None], float] = {}
         self._backlogs: dict[str, Backlog] = {}
+        self._trials: dict[str, Trials] = {}
         self.per_byte = _TOKENS_PER_BYTE
         """Tokens that a byte of a request's history comes to."""
 
@@ -172,6 +174,10 @@ class Rates:
         if fit is None or not fit.known:
             return None
         return fit.parts[1] * work.features_of_new[0] + fit.parts[2] * work.features_of_new[1]
+
+    def trials(self, worker: str) -> Trials:
+        """When a decode engine's appends are tried though they are expected to be slower."""
+        return self._trials.setdefault(worker, Trials())
 
     def recompute(self, tokens: int) -> float | None:
         """Seconds that a prefill engine takes for a prompt, on average over the engines."""
@@ -237,6 +243,7 @@ class Rates:
     def saw_append(self, worker: str, work: Work, seconds: float, *, waited: bool = False) -> None:
         """The first byte of a decode leg without prefill came after ``seconds``, as with prefill."""
         _learn(self._append.setdefault(worker, _fit()), work, seconds, waited)
+        self.trials(worker).measured()
 
     def saw_local(self, worker: str, share: float, *, same: bool | None) -> None:
         """A prefill engine had this share of a conversation's tokens."""
@@ -252,6 +259,7 @@ class Rates:
         """The engine has a new life, or is gone."""
         for fits in (self._prefill, self._handed_over, self._append):
             fits.pop(worker, None)
+        self._trials.pop(worker, None)
         for same in (True, False, None):
             self._local.pop((worker, same), None)
 

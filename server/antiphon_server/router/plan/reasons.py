@@ -29,6 +29,7 @@ class Reason(StrEnum):
         return reason
 
     SHORT = "short", "append: what is new is short enough to be fastest straight on decode"
+    TRIAL = "trial", "append: expected to be slower, but not measured for long"
     STORED = "stored", "append: the history is a stored response's, which only that engine has"
 
     FULL = "full", "reuse: all that decode held was of use"

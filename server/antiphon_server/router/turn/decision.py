@@ -15,6 +15,7 @@ from antiphon_server.router.plan.forecast import Growth, forecast
 from antiphon_server.router.plan.plan import Plan, plan
 from antiphon_server.router.plan.rates import Work
 from antiphon_server.router.plan.reasons import Path, Reason
+from antiphon_server.router.plan.trials import Trial
 from antiphon_server.router.state import State
 from antiphon_server.router.store.frontier import Frontier
 from antiphon_server.router.turn.request import Forced
@@ -24,7 +25,8 @@ from antiphon_server.router.turn.request import Forced
 class Step:
     """A decided attempt. ``prefill``: None where the turn goes straight to decode. ``turn``: what is known of
     the prompt's length, None on a first turn. ``burden``: seconds that an append is expected to take from
-    other streams. ``stays``: ``decode`` holds what the conversation has."""
+    other streams. ``stays``: ``decode`` holds what the conversation has. ``trial``: of an append that is
+    tried."""
 
     plan: Plan
     prefill: Worker | None
@@ -32,6 +34,7 @@ class Step:
     turn: Growth | None
     burden: float | None = None
     stays: bool = False
+    trial: Trial | None = None
 
 
 class Decision:
@@ -104,6 +107,11 @@ class Decision:
                 room=budget.room(now),
                 stays=keeper is decode,
             )
+        paths = forced.paths if forced is not None else state.settings.allowed
+        trials = rates.trials(decode.name)
+        trial = expected.trial(paths) if expected is not None and forced is None else None
+        # One that waits for others would tell nothing of its own time.
+        tries = trial is not None and trials.due(trial) and not rates.ahead(decode.name)
         known = self.place != Place()
         chosen = plan(
             frontier,
@@ -115,12 +123,17 @@ class Decision:
             now=now,
             margin=state.settings.lease_margin,
             expected=expected,
-            paths=forced.paths if forced is not None else state.settings.allowed,
+            paths=paths,
+            tries=tries,
         )
+        if chosen.declined is Reason.LONG and trial is not None:
+            trials.declined(trial)
         if chosen.declined is not None and forced is None:
             state.metrics.append_declined.labels(chosen.declined.value).inc()
         if chosen.path is Path.APPEND:
-            return Step(chosen, None, decode, turn, expected.burden if expected is not None else None)
+            burden = expected.burden if expected is not None else None
+            tried = trial if chosen.reason is Reason.TRIAL else None
+            return Step(chosen, None, decode, turn, burden, trial=tried)
         return Step(chosen, prefill, decode, turn, stays=keeper is decode)
 
     def _prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
@@ -128,8 +141,10 @@ class Decision:
         return _preferring(failed, lambda avoid: placement.prefill(key, decode, preferred, avoid))
 
     def charge(self, step: Step) -> None:
-        """Take what an append costs others from the engine's budget. One that has the engine for itself costs
-        only those who come meanwhile, so it leaves no debt."""
+        """Take what an append costs others from the engine's budget, and what a trial costs. One that has the
+        engine for itself costs only those who come meanwhile, so it leaves no debt."""
+        if step.trial is not None:
+            self._state.rates.trials(step.decode.name).begin(step.trial)
         if step.plan.path is not Path.APPEND or step.burden is None:
             return
         budget, now = self._state.append_budget(step.decode.name), self._state.clock()
@@ -165,6 +180,8 @@ class Decision:
         """Decode had ``cached`` of a prompt's ``tokens``, and answered after ``seconds`` of its own."""
         work = Work(max(0, tokens - cached), tokens, streams=streams)
         self._state.rates.saw_append(step.decode.name, work, seconds, waited=spell.waited)
+        if step.trial is not None:
+            self._state.rates.trials(step.decode.name).end(step.trial, seconds)
 
 
 def saw_prefill(

@@ -1,0 +1,58 @@
+"""Appends whose rates were learnt while decode was slow come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from antiphon_server.bench.simulate import run as runs
+from antiphon_server.bench.simulate.fleet import Fleet
+from antiphon_server.bench.simulate.presets import preset
+from antiphon_server.bench.simulate.router import Router
+from antiphon_server.bench.simulate.served import Served
+from antiphon_server.bench.simulate.warm import calibrate
+from antiphon_server.bench.simulate.workload import CODING_AGENT
+from antiphon_server.router.turn.decision import Decision
+
+AGENTS = replace(CODING_AGENT, turns=16, window=20.0)
+TIMES = 10.0
+"""By which decode was slower while it was measured."""
+WITHIN = 60
+"""Turns."""
+
+
+def paths(patch: pytest.MonkeyPatch, times: float) -> list[str]:
+    """What turns did, in the order in which they ended, where calibration met decode so much slower."""
+    seen: list[str] = []
+    serve, saw_append = Router.serve, Decision.saw_append
+
+    async def slow(router: Router) -> None:
+        def saw(self: Decision, *args: Any, seconds: float, **named: Any) -> None:
+            saw_append(self, *args, seconds=times * seconds, **named)
+
+        patch.setattr(Decision, "saw_append", saw)
+        await calibrate(router)
+        patch.setattr(Decision, "saw_append", saw_append)
+        seen.clear()
+
+    async def watched(self: Router, *args: Any, **named: Any) -> Served:
+        turn = await serve(self, *args, **named)
+        seen.append(turn.path)
+        return turn
+
+    patch.setattr(runs, "calibrate", slow)
+    patch.setattr(Router, "serve", watched)
+    runs.simulate(AGENTS.lanes(8, 2), preset("qwen3-32b-p5en"), Fleet(1, 1), "auto")
+    return seen
+
+
+def test_appends_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        usual = paths(patch, 1.0)
+    trapped = paths(monkeypatch, TIMES)
+    assert len(usual) == len(trapped) > 2 * WITHIN
+    assert usual[:WITHIN].count("append") > trapped[:WITHIN].count("append")
+    share = trapped[WITHIN:].count("append") / usual[WITHIN:].count("append")
+    assert share > 0.9
