@@ -27,6 +27,7 @@ from antiphon_server.bench.replay.pace import Pace
 from antiphon_server.bench.replay.record import Served
 from antiphon_server.bench.replay.ruler import Ruler
 from antiphon_server.bench.replay.script import Script, Turn
+from antiphon_server.bench.replay.watcher import Watcher
 from antiphon_server.bench.replay.words import words
 from antiphon_server.bench.timing import Timed, ask_async
 
@@ -41,25 +42,11 @@ except ImportError:
 GIVE_UP = 8
 """Conversations in a row, of all clients, that cannot connect: the server is gone."""
 
-
 _WARM_UP_PROMPT, _WARM_UP_ANSWER = 200, 160
 
 
 class GoneError(RuntimeError):
     """The server has ceased to answer."""
-
-
-class Watcher:
-    """Who looks on. This one does not."""
-
-    def begin(self, arm: str, conversations: int) -> None:
-        """So many conversations begin."""
-
-    def turn(self, served: Served) -> None:
-        """A turn is over."""
-
-    def left_out(self, turns: int) -> None:
-        """So many turns will not be asked: one before them failed."""
 
 
 @dataclass(frozen=True, slots=True)

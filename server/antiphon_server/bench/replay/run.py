@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from antiphon_server.bench.replay.play import Manner, Played, Player, Watcher
+from antiphon_server.bench.replay.play import Manner, Played, Player
 from antiphon_server.bench.replay.record import Ratio, Replay, Served, ratio_of, rows_of, total_of
 from antiphon_server.bench.replay.script import Script, Size
 from antiphon_server.bench.replay.scripts import Choice, scripts
 from antiphon_server.bench.replay.target import Target
+from antiphon_server.bench.replay.watcher import Watcher
 from antiphon_server.traces.trace import Trace
 
 Wanted = tuple[str, str, float]
