@@ -195,7 +195,8 @@ def _ttft(advice: Advice) -> Answer:
         f"If prefill's own cache is cold, expected p95 {_goes(cold.off.p95, cold.on.p95)} and p99 "
         f"{_goes(cold.off.p99, cold.on.p99)}; if it is warm, p95 {_goes(warm.off.p95, warm.on.p95)} and p99 "
         f"{_goes(warm.off.p99, warm.on.p99)}.",
-        f"First turns, and turns whose KV is gone or not worth fetching, stay as they are: {_path(cold, 'cold'):.0%} of all.",
+        "First turns, and turns whose KV is gone or not worth fetching, stay as they are: "
+        f"{_path(cold, 'cold'):.0%} of all.",
     ]
     if advice.cached is not None:
         text.append(f"Prefill's own cache had {advice.cached:.0%} of what it could have, by the log.")
