@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import signal
@@ -24,6 +25,11 @@ log = logging.getLogger(__name__)
 
 _COLLECT = (10_000, 20, 50)
 """Objects more, and collections of each younger generation, before one is collected."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT = 64 << 20
+_MAPPED = 32 << 20
+"""Bytes: freed memory that the process keeps; blocks that are mapped each by itself, at malloc's most."""
 
 _CANCELLED = 2
 """Seconds for turns that were cancelled, after ``shutdown_grace``, to end."""
@@ -54,6 +60,12 @@ def _settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT)
+    # Bodies of hundreds of kilobytes come and go with each turn. glibc would give their memory back to the
+    # system each time, which then has to clear every page of it anew.
+    with suppress(OSError, AttributeError):  # another C library
+        malloc = ctypes.CDLL(None)
+        malloc.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
+        malloc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 def _uvicorn(app: object, settings: RouterSettings) -> uvicorn.Config:
