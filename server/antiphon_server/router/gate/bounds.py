@@ -45,6 +45,9 @@ def check_head(scope: Scope, settings: RouterSettings) -> None:
         )
 
 
+_AHEAD = 1024 * 1024
+"""Bytes of a body that are read before the application is told: most are whole then."""
+
 _LINGER = 1.0
 """Seconds that a refused client has to read the answer."""
 
@@ -99,7 +102,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        # uvicorn would wake the application for each part, and stop reading at 64 KB until it has come.
+        cycle.body += body
+        if len(cycle.body) > _AHEAD:
+            self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self._progress = True
