@@ -6,10 +6,13 @@ import dataclasses
 
 import pytest
 
-from antiphon_server.bench.overhead.contenders import FIRST, PEER, SHORT, Kind
+from antiphon_server.bench.overhead.contenders import COLD, FIRST, PEER, SHORT, Kind
 from antiphon_server.bench.overhead.criteria import Verdict, holds, verdicts
 from antiphon_server.bench.overhead.crowds import CrowdRow
 from antiphon_server.bench.overhead.record import Cell, Row
+
+
+LEGS_MS = 0.2
 
 
 def row(contender: str, added_ms: float, size: int, *, stream: bool = False, connections: int = 1) -> Row:
@@ -18,7 +21,7 @@ def row(contender: str, added_ms: float, size: int, *, stream: bool = False, con
         kind=Kind.PEER if contender == PEER else Kind.OURS,
         cell=Cell(size, stream, connections),
         count=100,
-        median=1.0,
+        median=(added_ms + LEGS_MS) / 1000,
         p99=1.0,
         added=added_ms / 1000,
         added_p99=0.0,
@@ -35,7 +38,7 @@ def pair(size: int, ours_ms: float, peer_ms: float, *, stream: bool = False) -> 
     return [row(SHORT.name, ours_ms, size, stream=stream), row(PEER, peer_ms, size, stream=stream)]
 
 
-GOOD = [*pair(480_000, 2.0, 4.0), *pair(2_000, 0.6, 0.4)]
+GOOD = [*pair(480_000, 2.0, 4.0), *pair(2_000, 0.7, 0.4)]
 CROWD = CrowdRow(
     contender=FIRST.name,
     kind=Kind.OURS,
@@ -69,8 +72,10 @@ def test_figures_at_the_limits_hold() -> None:
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([*pair(480_000, 2.01, 4.0), *pair(2_000, 0.6, 0.4)], [False, True]),
-        ([*pair(480_000, 2.0, 4.0), *pair(2_000, 0.61, 0.4)], [True, False]),
+        ([*pair(480_000, 2.01, 4.0), *pair(2_000, 0.7, 0.4)], [False, True]),
+        ([*pair(480_000, 2.0, 4.0), *pair(2_000, 0.71, 0.4)], [True, False]),
+        # Nothing added is no measurement.
+        ([*pair(480_000, -0.1, 4.0), *pair(2_000, 0.7, 0.4)], [False, True]),
         # One manner of two is enough to fail.
         ([*GOOD, *pair(480_000, 3.0, 4.0, stream=True)], [False, True]),
         ([*GOOD, *pair(2_000, 0.8, 0.4, stream=True)], [True, False]),
@@ -79,6 +84,14 @@ def test_figures_at_the_limits_hold() -> None:
 def test_a_body_that_is_too_slow_fails(rows: list[Row], expected: list[bool]) -> None:
     assert passed(rows)[:2] == expected
     assert not holds(verdicts(rows, [CROWD]))
+
+
+def test_latency_and_what_is_added_are_told_of_both_and_of_the_router_as_it_ships() -> None:
+    shipped = row(COLD.name, 3.0, 480_000)
+    assert verdicts([*GOOD, shipped], [])[0].text == (
+        "whole 2.20 ms, of which added 2.00 against 4.20 ms, of which added 4.00: 0.52 times the latency, "
+        "0.50 times what is added (with token ids 3.20 ms, of which added 3.00)"
+    )
 
 
 def test_what_waits_in_a_queue_is_not_judged() -> None:

@@ -10,6 +10,7 @@ from antiphon_server.bench.overhead.streams import (
     Received,
     delays,
     disordered,
+    fates,
     gaps,
     lost,
     read,
@@ -39,7 +40,7 @@ def test_an_event_has_come_with_its_last_byte() -> None:
     whole = event(0, 1_000_000_000)
     for cut in range(1, len(whole)):
         received = read([(2_000_000_000, whole[:cut]), (3_000_000_000, whole[cut:])])
-        assert received == Received((Arrival(0, 1.0, 3.0),), False)
+        assert (received.arrivals, received.done) == ((Arrival(0, 1.0, 3.0),), False)
 
 
 def test_several_events_in_a_piece_have_come_at_once() -> None:
@@ -52,6 +53,15 @@ def test_missing_chunks_and_missing_ends_are_lost() -> None:
     assert lost([stream(0, 2), stream(0, 1, 2)], 3) == 1
     assert lost([stream(0, 1, 2, done=False)], 3) == 1
     assert lost([stream(0, 0, 1)], 3) == 1
+
+
+def test_what_became_of_streams_that_are_not_whole_is_told() -> None:
+    cut = Received((Arrival(0, 1.0, 1.0),), False, open=True, tail=b"data: {")
+    streams = [stream(0, 1, 2), cut, cut, stream(0, 2)]
+    assert fates(streams, 3) == [
+        "2 x left open after 1 of 3 chunks, b'data: {'",
+        "1 x ended after 2 of 3 chunks, b''",
+    ]
 
 
 def test_chunks_behind_later_ones_or_twice_are_disordered() -> None:
