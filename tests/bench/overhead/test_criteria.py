@@ -11,7 +11,6 @@ from antiphon_server.bench.overhead.criteria import Verdict, holds, verdicts
 from antiphon_server.bench.overhead.crowds import CrowdRow
 from antiphon_server.bench.overhead.record import Cell, Row
 
-
 LEGS_MS = 0.2
 
 

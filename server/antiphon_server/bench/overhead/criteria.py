@@ -1,7 +1,7 @@
 """What the data plane has to hold, judged on a run's figures. Pure.
 
-Of a large body what the router adds to the same legs without one is judged, of a small body the whole latency;
-both are told of both. Alone: with many connections in a closed loop, on a machine that client, engines and
+Of a large body what the router adds to the same legs without one is judged, of a small body the whole
+latency; both are told of both. Alone: with many connections in a closed loop, on a machine that client, engines and
 router share, latency says how long the queue is.
 """
 
@@ -76,7 +76,8 @@ def _told(pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> str:
 
 def _both(ours: Row, peer: Row, rows: Sequence[Row]) -> str:
     manner = "streaming" if ours.cell.stream else "whole"
-    text = f"{manner} {_latency(ours)} against {_latency(peer)}: {ours.median / peer.median:.2f} times the latency"
+    times = ours.median / peer.median
+    text = f"{manner} {_latency(ours)} against {_latency(peer)}: {times:.2f} times the latency"
     if peer.added > 0.0:
         text += f", {ours.added / peer.added:.2f} times what is added"
     shipped = (row for row in rows if row.contender == COLD.name and row.cell == ours.cell)
