@@ -66,7 +66,7 @@ def test_sub_agents_may_tell_the_session_s_time(lines: Lines) -> None:
 def test_sessions_are_not_of_one_clock_though_their_sub_agents_begin_later(lines: Lines) -> None:
     agent = {"t": 6.0, "type": "subagent", "requests": [asked(0.0, [7])]}
     own = session(asked(0.0, [1]), agent)
-    alone, two = lines(own), lines(own, own)
+    alone, two = lines(own), lines(own, session(asked(0.0, [2])))
     note = "each session's times begin at 0: they do not tell which sessions ran at once"
     assert (alone.one_clock, note in alone.notes) == (True, False)
     assert (two.one_clock, note in two.notes) == (False, True)
@@ -74,7 +74,7 @@ def test_sessions_are_not_of_one_clock_though_their_sub_agents_begin_later(lines
 
 def test_ids_mean_the_same_everywhere_only_where_all_say_so(lines: Lines) -> None:
     common = session(asked(0.0, [1]), hash_id_scope="global")
-    assert lines(common, common).shared_blocks
+    assert lines(common, session(asked(0.0, [2]), hash_id_scope="global")).shared_blocks
     trace = lines(common, session(asked(0.0, [1])))
     assert not trace.shared_blocks
     assert any("what sessions share is not known" in note for note in trace.notes)

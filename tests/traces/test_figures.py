@@ -76,9 +76,10 @@ def test_turn_log(lines: Lines) -> None:
 
 
 def test_log_as_the_router_writes_it(tmp_path: Path) -> None:
-    record = logging.makeLogRecord({"msg": "turn.served", "levelname": "INFO", "path": "append", "tokens": 9})
+    said = {"msg": "turn.served", "levelname": "INFO", "path": "append"}
+    records = [logging.makeLogRecord({**said, "tokens": tokens}) for tokens in (9, 10, 11)]
     path = tmp_path / "router.log"
-    path.write_text("listening\n" + (JsonFormatter().format(record) + "\n") * 3)
+    path.write_text("listening\n" + "".join(f"{JsonFormatter().format(each)}\n" for each in records))
     trace = read([path])
     assert [len(conversation.calls) for conversation in trace.conversations] == [1, 1, 1]
     assert "3 turns do not say how long the answer was: it counts as empty" in trace.notes

@@ -246,11 +246,12 @@ def test_spans_as_the_sdk_writes_them(tmp_path: Any) -> None:
     memory = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    with provider.get_tracer("t").start_as_current_span("chat m") as open_span:
-        open_span.set_attributes({**TOKENS, "gen_ai.conversation.id": "c"})
-        open_span.add_event("gen_ai.user.message", {"content": "Which files?"})
+    for _ in range(2):
+        with provider.get_tracer("t").start_as_current_span("chat m") as open_span:
+            open_span.set_attributes({**TOKENS, "gen_ai.conversation.id": "c"})
+            open_span.add_event("gen_ai.user.message", {"content": "Which files?"})
     path = tmp_path / "spans.json"
-    path.write_text("".join(done.to_json() + "\n" for done in [*memory.get_finished_spans()] * 2))
+    path.write_text("".join(done.to_json() + "\n" for done in memory.get_finished_spans()))
     (conversation,) = read([path]).conversations
     assert conversation.name == "c"
     assert [(call.prompt, call.history) for call in conversation.calls] == [(14, (USER,))] * 2

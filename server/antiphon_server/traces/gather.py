@@ -26,6 +26,7 @@ class Logged:
 
 def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], list[str]]:
     """Conversations, and notes. Their times begin with the first call's."""
+    logged, again = _once(logged)
     logged = _in_time(logged)
     common = {name for name, times in Counter(each.weak for each in logged if each.weak).items() if times > 1}
     named: dict[tuple[str, str | None], list[Logged]] = {}
@@ -36,7 +37,7 @@ def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], 
             loose.append(each)
         else:
             named.setdefault((name, each.call.model), []).append(each)
-    notes: list[str] = []
+    notes = [again_note(again, "calls")] if again else []
     models: dict[str, str | None] = {}
     for name, model in named:
         models.setdefault(name, model)
@@ -50,6 +51,25 @@ def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], 
             f"on from another's, which gave {len(chains)} conversations"
         )
     return _finished(groups, pool, notes), notes
+
+
+def again_note(again: int, what: str) -> str:
+    return f"{again} {what} are in the logs more than once, alike to the last figure: they count once"
+
+
+def _once(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
+    """Without calls that were exported twice, and how many these are. Without a time, nothing tells them from
+    what was asked again."""
+    seen: dict[tuple[object, ...], list[Logged]] = {}
+    found = []
+    for each in logged:
+        if each.call.at is not None:
+            alike = seen.setdefault((each.conversation, each.call.at, each.call.prompt), [])
+            if each in alike:
+                continue
+            alike.append(each)
+        found.append(each)
+    return found, len(logged) - len(found)
 
 
 def _in_time(logged: Sequence[Logged]) -> list[Logged]:

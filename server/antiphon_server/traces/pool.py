@@ -25,7 +25,7 @@ class Pool:
         self._tools: dict[bytes, tuple[Mapping[str, Any], ...]] = {}
 
     def one(self, message: Message) -> Message:
-        return self._held.setdefault(_digest(message), message)
+        return self._held.setdefault(digest(message), message)
 
     def all(self, messages: Iterable[Message]) -> tuple[Message, ...]:
         return tuple(map(self.one, messages))
@@ -35,7 +35,7 @@ class Pool:
         if not isinstance(tools, list | tuple):
             return None
         said = tuple(tool for tool in tools if isinstance(tool, Mapping))
-        return self._tools.setdefault(_digest(said), said) if said else None
+        return self._tools.setdefault(digest(said), said) if said else None
 
     def tokens(self, messages: Iterable[Message], tools: Iterable[Mapping[str, Any]] | None = None) -> int:
         """As many as so much text may be. ``messages``: held here."""
@@ -51,5 +51,6 @@ class Pool:
         return size
 
 
-def _digest(value: Any) -> bytes:
+def digest(value: Any) -> bytes:
+    """Of JSON; the order of names does not matter."""
     return blake2b(_encode(value), digest_size=16).digest()

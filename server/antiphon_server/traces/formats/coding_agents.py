@@ -8,8 +8,9 @@ from typing import Any
 from antiphon_server.traces.error import TraceError, UnreadableError
 from antiphon_server.traces.formats.format import Format, Reading
 from antiphon_server.traces.gaps import unsure_note, with_gaps
+from antiphon_server.traces.gather import again_note
 from antiphon_server.traces.number import count, number
-from antiphon_server.traces.pool import Pool
+from antiphon_server.traces.pool import Pool, digest
 from antiphon_server.traces.source import Document
 from antiphon_server.traces.trace import Call, Conversation
 
@@ -26,14 +27,15 @@ def blocks_in(value: Any) -> tuple[int | str, ...] | None:
 
 
 class Reader:
-    """``_sizes``: of blocks. ``_broken``: calls that were left out. ``_unsure``: gaps."""
+    """``_sizes``: of blocks. ``_names``: digests of the sessions of each. ``_again``: sessions that were exported twice.
+    ``_broken``: calls that were left out. ``_unsure``: gaps."""
 
     def __init__(self, pool: Pool) -> None:
         self._found: list[Conversation] = []
         self._sizes: dict[int, str] = {}
         self._scopes: set[bool] = set()
-        self._names: dict[str, int] = {}
-        self._broken = self._unsure = 0
+        self._names: dict[str, set[bytes]] = {}
+        self._again = self._broken = self._unsure = 0
 
     def add(self, document: Document) -> None:
         value = document.value
@@ -50,8 +52,12 @@ class Reader:
             )
         self._scopes.add(value.get("hash_id_scope") == "global")
         name = str(value.get("id") or document.path.name.split(".", 1)[0])
-        times = self._names[name] = self._names.get(name, 0) + 1
-        self._add_requests(name if times == 1 else f"{name}#{times}", value, 0.0, None)
+        told, known = digest(value), self._names.setdefault(name, set())
+        if told in known:
+            self._again += 1
+            return
+        known.add(told)
+        self._add_requests(name if len(known) == 1 else f"{name}#{len(known)}", value, 0.0, None)
 
     def _add_requests(self, name: str, told: Mapping[str, Any], start: float, parent: str | None) -> None:
         """``told``: a session or a sub-agent. ``start``: added to times."""
@@ -80,10 +86,12 @@ class Reader:
     def end(self) -> Reading:
         if not self._found:
             return Reading(())
-        notes = []
-        sessions = sum(self._names.values())
+        notes: list[str] = []
+        sessions = sum(map(len, self._names.values()))
         if sessions > 1:
             notes.append("each session's times begin at 0: they do not tell which sessions ran at once")
+        if self._again:
+            notes.append(again_note(self._again, "sessions"))
         if self._unsure:
             notes.append(unsure_note(self._unsure))
         if self._broken:
