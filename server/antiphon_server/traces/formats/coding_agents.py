@@ -27,8 +27,8 @@ def blocks_in(value: Any) -> tuple[int | str, ...] | None:
 
 
 class Reader:
-    """``_sizes``: of blocks. ``_names``: digests of the sessions of each. ``_again``: sessions that were exported twice.
-    ``_broken``: calls that were left out. ``_unsure``: gaps."""
+    """``_sizes``: of blocks. ``_names``: digests of the sessions of each. ``_again``: sessions that were
+    exported twice. ``_broken``: calls that were left out. ``_unsure``: gaps."""
 
     def __init__(self, pool: Pool) -> None:
         self._found: list[Conversation] = []
