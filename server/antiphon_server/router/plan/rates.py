@@ -19,6 +19,7 @@ _SWEEPS = 40
 _SETTLED = 32
 _EVERY = 8
 """A fit of so many samples moves little with one more: its parts are found anew at every eighth."""
+_HEAVIEST = 1e9
 _SHORTEST = 1e-4
 """Seconds; a leg is never taken for shorter."""
 _PRIOR = 0.001
@@ -45,6 +46,7 @@ class Fit:
         self._usual = usual
         self._products = [[0.0] * features for _ in range(features)]
         self._targets = [0.0] * features
+        self._weight = 1.0
         self.parts = [0.0] * features
         self.samples = 0
 
@@ -63,19 +65,28 @@ class Fit:
         if self.samples >= 4:
             expected = self.seconds(features)
             seconds = min(max(seconds, expected / self.clip), self.clip * expected)
-        scaled, forget = [feature / seconds for feature in features], self._forget
-        self._products = [
-            [forget * product + left * right for product, right in zip(row, scaled, strict=True)]
-            for row, left in zip(self._products, scaled, strict=True)
-        ]
-        self._targets = [forget * target + value for target, value in zip(self._targets, scaled, strict=True)]
+        # The newest sample weighs more and more, so that the others need not be made to weigh less.
+        self._weight /= self._forget
+        if self._weight > _HEAVIEST:
+            self._lighten()
+        scaled = [(i, feature / seconds) for i, feature in enumerate(features) if feature]
+        for i, left in scaled:
+            weighted, row = self._weight * left, self._products[i]
+            self._targets[i] += weighted
+            for j, right in scaled:
+                row[j] += weighted * right
         self.samples += 1
         if self.samples < _SETTLED or self.samples % _EVERY == 0:
             self._solve()
 
+    def _lighten(self) -> None:
+        weight, self._weight = self._weight, 1.0
+        self._products = [[product / weight for product in row] for row in self._products]
+        self._targets = [target / weight for target in self._targets]
+
     def _solve(self) -> None:
         """Coordinate descent; starts from the last solution, which is close."""
-        parts, size = self.parts, range(len(self.parts))
+        parts, size, prior = self.parts, range(len(self.parts)), _PRIOR * self._weight
         usual = {i: ratio * parts[1] for i, ratio in self._usual.items() if parts[1] > 0.0}
         for _ in range(_SWEEPS):
             moved = 0.0
@@ -86,7 +97,7 @@ class Fit:
                 others = sum(map(float.__mul__, row, parts)) - row[i] * parts[i]
                 target, weight = self._targets[i] - others, row[i]
                 if i in usual:
-                    target, weight = target + _PRIOR / usual[i], weight + _PRIOR / usual[i] ** 2
+                    target, weight = target + prior / usual[i], weight + prior / usual[i] ** 2
                 old, parts[i] = parts[i], target / weight if target > 0.0 else 0.0
                 change = abs(parts[i] - old) / (parts[i] + old + 1e-12)
                 if change > moved:
