@@ -24,29 +24,31 @@ FALSE = msgspec.Raw(b"false")
 ENGINES_OWN = ("kv_transfer_params", "ec_transfer_params")
 """Where an engine reads other engines' memory: nobody but the router may say, and nobody else may see."""
 
-OURS = ("conversation_id", "request_id", *ENGINES_OWN)
+OURS = frozenset({"conversation_id", "request_id", *ENGINES_OWN})
 """Never forwarded: engines do not know the first, and nobody but the router may set the others."""
 
-ANSWER_ONLY = (
-    "stream",
-    "stream_options",
-    "n",
-    "best_of",
-    "min_tokens",
-    "stop",
-    "stop_token_ids",
-    "logprobs",
-    "top_logprobs",
-    "prompt_logprobs",
-    "logprob_token_ids",
-    "thinking_token_budget",
-    "return_tokens_as_token_ids",
-    "return_token_offsets",
-    "return_prompt_text",
-    "return_token_ids",
-    # The sampled token is thrown away; and a seed ends vLLM 0.32 on CPU when the prefill is chunked ("CPU
-    # Generator does not use offset").
-    "seed",
+ANSWER_ONLY = frozenset(
+    {
+        "stream",
+        "stream_options",
+        "n",
+        "best_of",
+        "min_tokens",
+        "stop",
+        "stop_token_ids",
+        "logprobs",
+        "top_logprobs",
+        "prompt_logprobs",
+        "logprob_token_ids",
+        "thinking_token_budget",
+        "return_tokens_as_token_ids",
+        "return_token_offsets",
+        "return_prompt_text",
+        "return_token_ids",
+        # The sampled token is thrown away; and a seed ends vLLM 0.32 on CPU when the prefill is chunked ("CPU
+        # Generator does not use offset").
+        "seed",
+    }
 )
 """What shapes the answer and not the prompt: no business of a prefill leg, whatever the surface."""
 
@@ -72,7 +74,7 @@ class Form:
     opening: tuple[bytes, ...] = ()
     role: bytes | None = None
     limit: int | None = None
-    answer_only: tuple[str, ...] = ()
+    answer_only: frozenset[str] = frozenset()
     answer_only_if: Mapping[str, Callable[[msgspec.Raw], bool]] = field(default_factory=dict)
     prefill: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 

@@ -50,7 +50,7 @@ COMPLETIONS = Form(
     limit=16,
     alone=(*_SAMPLING, alone.batch),
     ends=(_DONE,),
-    answer_only=(*ANSWER_ONLY, "max_completion_tokens"),
+    answer_only=ANSWER_ONLY | {"max_completion_tokens"},
     prefill={"return_token_ids": TRUE},
 )
 
@@ -68,7 +68,7 @@ RESPONSES = Form(
     ),
     ends=(b"event: response.completed", b"event: response.incomplete", b"event: response.failed"),
     opening=(b"event: response.created", b"event: response.in_progress", b"event: response.queued"),
-    answer_only=(*ANSWER_ONLY, "include", "background", "max_tool_calls", "metadata"),
+    answer_only=ANSWER_ONLY | {"include", "background", "max_tool_calls", "metadata"},
     # Not for its messages: it is the only way to see the prompt's ids on this surface.
     prefill={"enable_response_messages": TRUE, "store": FALSE},
 )
@@ -85,7 +85,7 @@ MESSAGES = Form(
     alone=(alone.media("messages", "image", "document"),),
     ends=(b"event: message_stop",),
     opening=(b"event: message_start", b"event: ping"),
-    answer_only=(*ANSWER_ONLY, "stop_sequences", "metadata"),
+    answer_only=ANSWER_ONLY | {"stop_sequences", "metadata"},
     # vLLM reads a forced call's arguments as JSON, and of one token they are none.
     answer_only_if={"tool_choice": _forces_a_call},
 )
