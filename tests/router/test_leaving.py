@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon_server.router.turn.exchange import Exchange
+from antiphon_server.router.upstream.upstream import Response
 
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "And the next ones?"}
@@ -146,6 +147,7 @@ async def test_whole_reply_that_is_on_its_way_is_read_for_its_handle(
         return await read(self, worker, response)
 
     monkeypatch.setattr(Exchange, "read", late)
+    monkeypatch.setattr(Response, "complete", False)
     task = sending(rig, opening, conversation_id="c")
     await settled(lambda: rig.decode[0].pinned)
     await leave(task)

@@ -140,18 +140,23 @@ class Decode:
         headers: list[Header],
         record: Record,
     ) -> None:
-        # Decode has finished and pinned its blocks when the head of a whole reply comes, and says in the body
-        # which: that is read to its end though the client may leave.
-        reading = asyncio.create_task(self._exchange.read(worker, begun.response))
-        try:
-            data = await asyncio.shield(reading)
-        except asyncio.CancelledError:
-            self._state.in_background(self._release_when_read(reading, worker))
-            raise
+        data = await self._read_shielded(worker, begun.response)
         body, handle = strip(data, request.ask.token_ids)
         if handle is not None:
             await record(handle)
         await reply.whole(200, [*headers, ("content-type", begun.content_type)], body)
+
+    async def _read_shielded(self, worker: Worker, response: Response) -> bytes:
+        if response.complete:  # nothing to wait for, and so nothing to shield
+            return await self._exchange.read(worker, response)
+        # Decode has finished and pinned its blocks when the head of a whole reply comes, and says in the body
+        # which: that is read to its end though the client may leave.
+        reading = asyncio.create_task(self._exchange.read(worker, response))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            self._state.in_background(self._release_when_read(reading, worker))
+            raise
 
     async def _stream(
         self,

@@ -87,6 +87,11 @@ class Response:
                 return value
         return None
 
+    @property
+    def complete(self) -> bool:
+        """All of the body has come, so that reading it waits for nothing."""
+        return self._connection is None or self._connection.complete
+
     async def chunk(self) -> bytes | None:
         """Next bytes of the body as soon as they are there, None at its end."""
         connection = self._connection
