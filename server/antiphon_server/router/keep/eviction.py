@@ -11,7 +11,7 @@ from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.keep.leases import Leases
 from antiphon_server.router.keep.retention import Cause, Retention, victims
-from antiphon_server.router.keep.room import Rooms
+from antiphon_server.router.keep.room import Room, Rooms
 from antiphon_server.router.metrics import Metrics
 from antiphon_server.router.store.frontier import Frontier, FrontierStore
 
@@ -235,13 +235,17 @@ class Eviction:
         others = max(0, await self._store.tokens(worker.name) - tokens)
         self._rooms.of(worker).padding = own + (others * own // tokens if tokens else 0)
 
+    async def _lacks(self, room: Room, worker: Worker, budget: int) -> bool:
+        """What leaves is needed."""
+        return bool(room.leaving) and await self._resting(worker) + room.busy + room.leaving > budget
+
     async def _until_free(self, worker: Worker, budget: int) -> None:
         room = self._rooms.of(worker)
-        if not room.leaving:
+        if not await self._lacks(room, worker, budget):
             return
         try:
             async with asyncio.timeout(self._patience):
-                while room.leaving and await self._resting(worker) + room.busy + room.leaving > budget:
+                while await self._lacks(room, worker, budget):
                     pending = self._leases.pending(worker, hurry=True)
                     if pending is None:
                         return

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from antiphon_server.protocol import Handle, seal_of
+from antiphon_server.protocol import Handle, Seal, seal_of
 from antiphon_server.router.errors import UnavailableError
 from antiphon_server.router.fleet.placement import Place
 from antiphon_server.router.fleet.workers import Worker
@@ -262,9 +262,9 @@ class Attempt:
                 state.metrics.turn(step.plan, told.matched, told.pulled, told.ttft)
 
         async def record(handle: Handle) -> None:
-            kept = await self._record(step, epoch, told.tokens, handle)
-            told.handle = "captured" if kept else None
             seal = seal_of(handle)
+            kept = await self._record(step, epoch, told.tokens, handle, seal)
+            told.handle = "captured" if kept else None
             if seal is not None and 0 < told.tokens <= seal.tokens:
                 told.answer = seal.tokens - told.tokens
 
@@ -296,11 +296,12 @@ class Attempt:
         held = f"; held={self._held}" if self._held is not None else ""
         return said + prompt + held
 
-    async def _record(self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle) -> bool:
+    async def _record(
+        self, step: Step, epoch: str | None, prompt_tokens: int, handle: Handle, seal: Seal | None
+    ) -> bool:
         """Keep the KV if it is to be kept. False: the handle lacks what that takes."""
         state, visit, decode = self._state, self._visit, step.decode
         lease = handle.get("remote_request_id")
-        seal = seal_of(handle)
         usable = state.handles.usable(lease, seal, decode)
         if not isinstance(lease, str):
             return usable
