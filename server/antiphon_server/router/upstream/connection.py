@@ -68,7 +68,6 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._limit = self._deadline = 0.0
-        self._writable: asyncio.Future[None] | None = None
         self._paused = False
         self._closed = False
         self._begin()
@@ -112,16 +111,6 @@ class Connection(asyncio.Protocol):
                 f"connection closed before the reply was complete ({exc or 'EOF'})"
             )
         self._wake()
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-
-    def pause_writing(self) -> None:
-        self._writable = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
 
     # httptools
     def on_message_begin(self) -> None:
