@@ -58,13 +58,9 @@ def create_app(
     probes = Probes(state)
     conversations = ConversationRoutes(state)
     endpoints = {path: TurnEndpoint(turns, state, surface) for surface, path in PATHS.items()}
-    app = Starlette(
+    app = RouterApp(
         lifespan=lifespan,
-        middleware=[
-            Middleware(DrainGate, drain=state.drain),
-            Middleware(Gate, state=state),
-            Middleware(TurnsFirst, endpoints=endpoints),
-        ],
+        middleware=[Middleware(DrainGate, drain=state.drain), Middleware(Gate, state=state)],
         routes=[
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
             *Passage(state).routes(),
@@ -78,20 +74,20 @@ def create_app(
         exception_handlers={RouterError: _router_error, 404: _not_found, 405: _not_found},
     )
     app.state.router = state
+    app.turns = {path: DrainGate(Gate(turn, state), state.drain) for path, turn in endpoints.items()}
     return app
 
 
-class TurnsFirst:
-    """Middleware: turns go to their endpoints at once. They raise nothing, and looking for a route costs."""
+class RouterApp(Starlette):
+    """Turns go to their endpoints at once, by path: they raise nothing, and Starlette's routes and net for
+    errors cost each request and each chunk of a reply."""
 
-    def __init__(self, app: ASGIApp, endpoints: Mapping[str, ASGIApp]) -> None:
-        self._app = app
-        self._endpoints = endpoints
+    turns: Mapping[str, ASGIApp]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         turn = scope["type"] == "http" and scope["method"] == "POST"
-        app = self._endpoints.get(scope["path"], self._app) if turn else self._app
-        await app(scope, receive, send)
+        endpoint = self.turns.get(scope["path"]) if turn else None
+        await (endpoint or super().__call__)(scope, receive, send)
 
 
 async def _router_error(request: Request, error: Exception) -> Response:

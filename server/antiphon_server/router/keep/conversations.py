@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from antiphon_server.router.fleet.placement import Placement
@@ -41,6 +40,24 @@ class Visit:
         self._recording = False
 
 
+class Stay:
+    """A visit for as long as the block takes."""
+
+    __slots__ = ("_conversations", "_key", "_visit", "_visits")
+
+    def __init__(self, conversations: Conversations, key: Key | None) -> None:
+        self._conversations = conversations
+        self._key = key
+
+    def __enter__(self) -> Visit:
+        self._visit, self._visits = self._conversations._enter(self._key)
+        return self._visit
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        left = kind is not None and issubclass(kind, asyncio.CancelledError)
+        self._conversations._exit(self._visit, self._visits, left=left)
+
+
 class Conversations:
     """Turns in flight by conversation, and the frontiers that rest between turns. ``grace``: seconds that a
     decode leg may go on after its client has left. ``clock``: the router's own."""
@@ -71,10 +88,11 @@ class Conversations:
         self._visits: dict[tuple[str, str], set[Visit]] = {}
         self._bookkeeping: set[asyncio.Task[Any]] = set()
 
-    @contextmanager
-    def visit(self, identity: Identity) -> Iterator[Visit]:
+    def visit(self, identity: Identity) -> Stay:
         """The time that a turn is in flight."""
-        key = identity.key
+        return Stay(self, identity.key)
+
+    def _enter(self, key: Key | None) -> tuple[Visit, set[Visit]]:
         visits: set[Visit] = set()
         if key is not None:
             visits = self._visits.setdefault((key.tenant, key.conversation), visits)
@@ -82,17 +100,13 @@ class Conversations:
         if key is not None and not visit.company and key.tenant != CALIBRATION:
             self._returns.began(key, self._clock())
         visits.add(visit)
-        left = False
-        try:
-            yield visit
-        except asyncio.CancelledError:
-            left = True
-            raise
-        finally:
-            visits.discard(visit)
-            if key is not None:
-                self._leave(key, visit, visits)
-            self._end_reservation(visit, left=left)
+        return visit, visits
+
+    def _exit(self, visit: Visit, visits: set[Visit], *, left: bool) -> None:
+        visits.discard(visit)
+        if visit.key is not None:
+            self._leave(visit.key, visit, visits)
+        self._end_reservation(visit, left=left)
 
     async def take(self, visit: Visit) -> Frontier | None:
         """The conversation's frontier, for this turn alone. Its KV stays pinned until prefill has read it or
