@@ -42,7 +42,7 @@ def test_figures_as_json(here: Path) -> None:
     ran = _run(str(DATA / "coding_agents"), "--json", "figures/advice.json", "--report", "r.html")
     assert (ran.exit_code, "report: r.html   figures: figures/advice.json" in ran.output) == (0, True)
     found = json.loads((here / "figures" / "advice.json").read_text())
-    assert found["judgement"]["verdict"] == "turn it on"
+    assert found["judgement"]["verdict"] == "turn it on with care"
     assert found["repetition"]["tokens"] == 13_314_029
 
 

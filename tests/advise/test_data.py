@@ -38,9 +38,10 @@ def _cautions(found: Advice) -> list[Cause]:
     return [caution.cause for caution in found.judgement.cautions]
 
 
-def test_coding_agents_turn_it_on() -> None:
+def test_coding_agents_turn_it_on_with_care() -> None:
     found = _look("coding_agents")
-    assert (found.judgement.verdict, found.judgement.cautions) == (Verdict.ON, ())
+    # No session tells cached tokens.
+    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.UNSEEN])
     # 24 sessions of 231 requests, so 207 come back; the sum of "in" is 13,314,029, of first ones 1,669,022.
     part = found.repetition
     assert (part.calls, part.conversations, part.returning) == (231, 24, 207)
@@ -48,7 +49,7 @@ def test_coding_agents_turn_it_on() -> None:
     # Two lose more than a tenth of their history: 0228's second request and 0427's 23rd.
     assert part.rewritten == 2
     # Both states are told, and neither stands for the other.
-    assert found.cold.gain > 0.5 > 0.25 > found.warm.gain > 0.0
+    assert found.cold.gain > 0.5 > 0.1 > found.warm.gain > 0.0
     text = found.judgement.reasons[0].text
     assert f"{found.cold.gain:.0%}" in text
     assert f"{found.warm.gain:.0%}" in text
@@ -149,5 +150,5 @@ def test_tau_bench_is_too_short_for_a_model_that_computes_fast() -> None:
 def test_coding_agents_over_a_slow_interconnect_only_append() -> None:
     # 262,144 bytes a token at 1 GB/s: 262 us, against 19 us to compute it.
     found = _look("coding_agents", Given("qwen3-32b", "p5en", bandwidth=1.0))
-    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.INTERCONNECT])
+    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.UNSEEN, Cause.INTERCONNECT])
     assert found.settings.router[0].value == "[cold, append]"

@@ -159,7 +159,7 @@ def test_all_four_questions_are_answered_in_both(spoken: Advice, html: str) -> N
         (traffic(*([growing(1)] * 20)), Verdict.OFF),
         (traffic(growing(1)), Verdict.UNKNOWN),
         (traffic(*([growing(10, gap=None)] * 20)), Verdict.UNKNOWN),
-        (traffic(*(timed(growing(3), begin=float(i)) for i in range(60))), Verdict.ON),
+        (traffic(*(timed(growing(3, cached=0), begin=float(i)) for i in range(60))), Verdict.ON),
     ],
 )
 def test_every_verdict_stands_first(trace: Trace, verdict: Verdict) -> None:

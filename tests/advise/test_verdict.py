@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -62,7 +63,7 @@ def test_gaps_that_no_keep_outlasts_turn_it_off() -> None:
 @pytest.mark.parametrize(("late", "verdict"), [(35, Verdict.ON), (36, Verdict.CARE)])
 def test_a_fifth_that_comes_too_late_asks_for_care(late: int, verdict: Verdict) -> None:
     # Of 180 conversations of two turns, all alike, ``late`` come back after an hour; 36 are a fifth.
-    pairs = [growing(2, gap=7200.0 if i < late else 10.0) for i in range(180)]
+    pairs = [growing(2, gap=7200.0 if i < late else 10.0, cached=0) for i in range(180)]
     found = _look(traffic(*pairs), keep=480.0)
     assert found.judgement.verdict is verdict
     assert _cautions(found) == ([] if verdict is Verdict.ON else [Cause.GAPS])
@@ -125,7 +126,7 @@ def test_histories_that_are_always_rewritten_turn_it_off() -> None:
 @pytest.mark.parametrize(("often", "verdict"), [(19, Verdict.ON), (20, Verdict.CARE)])
 def test_one_compaction_in_ten_turns_asks_for_care(often: int, verdict: Verdict) -> None:
     # 200 returning turns; a compacted one keeps 9,000 of 20,300 tokens.
-    pairs = [_rewriting(2, keeps=9_000) if i < often else growing(2) for i in range(200)]
+    pairs = [_rewriting(2, keeps=9_000) if i < often else growing(2, cached=0) for i in range(200)]
     found = _look(traffic(*pairs))
     assert found.repetition.rewritten == often
     assert found.judgement.verdict is verdict
@@ -166,6 +167,33 @@ def test_a_cache_of_prefills_own_that_has_all_turns_it_off() -> None:
     assert none.judgement.verdict in (Verdict.ON, Verdict.CARE)
     assert [full.cached, none.cached] == pytest.approx([1.0, 0.0])
     assert "had 0% of what it could have" in none.judgement.reasons[0].text
+
+
+@pytest.mark.parametrize(
+    ("model", "turns", "cached", "verdict"),
+    [
+        ("qwen3-32b", 5, None, Verdict.CARE),  # 9.5 % of the mean TTFT where the cache is warm
+        ("qwen3-32b", 6, None, Verdict.ON),  # 10.7 %
+        ("qwen3-32b", 5, 0, Verdict.ON),
+        ("llama-3.1-8b", 6, None, Verdict.CARE),  # 11.9 %, but 19.7 ms a turn
+        ("llama-3.1-8b", 7, None, Verdict.ON),  # 20.3 ms
+    ],
+)
+def test_a_gain_that_hinges_on_a_cache_the_log_does_not_tell_asks_for_care(
+    model: str, turns: int, cached: int | None, verdict: Verdict
+) -> None:
+    found = _look(_many(number=100, turns=turns, cached=cached), Given(model, "p5en"))
+    assert (found.cold.gain > 0.25, found.cold.saved > 0.1) == (True, True)
+    assert found.judgement.verdict is verdict
+    assert _cautions(found) == ([Cause.UNSEEN] if verdict is Verdict.CARE else [])
+    for caution in found.judgement.cautions:
+        assert f"only {found.warm.saved * 1e3:.0f} ms a turn" in caution.text
+        assert "vllm:prefix_cache_hits_total" in caution.text
+
+
+def test_where_nothing_pays_the_cache_is_no_matter() -> None:
+    found = _look(_many(number=60, turns=3, gap=481.0), keep=480.0)
+    assert (found.judgement.verdict, _cautions(found)) == (Verdict.OFF, [Cause.GAPS])
 
 
 def test_a_slow_interconnect_leaves_appends() -> None:
@@ -214,7 +242,7 @@ def test_without_times_nothing_can_be_said_unless_a_gap_is_assumed() -> None:
 )
 def test_what_the_log_does_not_tell_is_not_taken_for_new(untold: int, verdict: Verdict) -> None:
     # 180 turns come back, all with 20,800 tokens.
-    pairs = [growing(2) for _ in range(180)]
+    pairs = [growing(2, cached=0) for _ in range(180)]
     blank = [(first, Call(second.prompt, second.answer, gap=10.0, seconds=5.0)) for first, second in pairs]
     found = _look(traffic(*blank[:untold], *pairs[untold:]))
     assert found.repetition.told == pytest.approx(1 - untold / 180)
@@ -262,10 +290,8 @@ def test_branches_at_once_turn_it_off(apart: float, verdict: Verdict) -> None:
     # Eight turns that go on from the first one, each of 30 s: one after the other, or together.
     def conversation(begin: float) -> tuple[Call, ...]:
         first = Call(20_000, 300, at=begin, seconds=5.0)
-        return (
-            first,
-            *(Call(20_800, 300, at=begin + 15 + apart * i, seconds=30.0, shared=20_300) for i in range(8)),
-        )
+        branch = Call(20_800, 300, seconds=30.0, shared=20_300, cached=0)
+        return (first, *(replace(branch, at=begin + 15 + apart * i) for i in range(8)))
 
     found = _look(traffic(*(conversation(500.0 * i) for i in range(20))))
     assert found.judgement.verdict is verdict

@@ -75,6 +75,12 @@ class Case:
         return self.gain >= LEAST_GAIN and self.saved >= LEAST_SAVED
 
     @property
+    def hinges(self) -> bool:
+        """It pays, but too little is left where prefill's own cache is warm, and the log does not tell."""
+        little = self.warm.gain < LEAST_GAIN or self.warm.saved < LEAST_SAVED
+        return self.pays and self.cached is None and little
+
+    @property
     def could_pay(self) -> bool:
         """Enough would be saved if every turn came back in time."""
         return self.hoped.gain >= LEAST_GAIN and self.hoped.saved >= LEAST_SAVED

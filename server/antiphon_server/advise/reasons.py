@@ -35,6 +35,7 @@ class Cause(StrEnum):
     SHORT = "prefixes too short"
     INTERCONNECT = "interconnect too slow"
     WARM = "prefill's cache has it already"
+    UNSEEN = "prefill's cache not known"
     UNSUPPORTED = "model not supported"
     ANONYMOUS = "no conversation ids"
     TIMES = "no times"
@@ -208,6 +209,17 @@ def warm_cache(case: Case) -> Reason:
     return Reason(Cause.WARM, text)
 
 
+def unseen(case: Case) -> Reason:
+    text = (
+        "What is gained depends on whether prefill's own cache still holds the conversation, which this log "
+        f"does not tell: where it does, only {max(0.0, case.warm.saved) * 1e3:.0f} ms a turn. Log cached "
+        "tokens (vLLM: --enable-prompt-tokens-details), or look at prefill's hit rate "
+        "(vllm:prefix_cache_hits_total by vllm:prefix_cache_queries_total); antiphon bench sweep measures "
+        "both states."
+    )
+    return Reason(Cause.UNSEEN, text)
+
+
 def gain_of(case: Case) -> Reason:
     cold, warm = case.cold, case.warm
     if case.cached is None:
@@ -242,6 +254,8 @@ def _room(room: float) -> str:
 def cautions(case: Case) -> tuple[Reason, ...]:
     found, held, link = case.repetition, case.retention, case.interconnect
     cautions = []
+    if held.known >= KNOWN and case.hinges:
+        cautions.append(unseen(case))
     if held.known >= KNOWN and held.gone >= GONE:
         cautions.append(gone(case))
     lost = found.lost / (found.lost + found.repeated) if found.lost + found.repeated else 0.0
