@@ -68,7 +68,7 @@ def test_the_guide_names_every_reason_verdict_model_and_instance() -> None:
         (["good.jsonl", "--model", "foo"], "--model 'foo' is not known"),
         (["good.jsonl", "--instance", "foo"], "--instance 'foo' is not known"),
         (["good.jsonl", "--kv-bytes-per-token", "5"], "give --prefill-rate"),
-        (["good.jsonl", "--fit", "none.json"], "--fit none.json: cannot be read"),
+        (["good.jsonl", "--fit", "none.json"], "--fit none.json cannot be read"),
         (["good.jsonl", "--fit", "log"], "12 are needed"),
         (["good.jsonl", "--report", "file/r.html"], "file"),
     ],

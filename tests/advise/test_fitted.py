@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from antiphon_server.advise.fitted import FitError, Leg, fit, from_log, from_sweep
+from antiphon_server.advise.fitted import FitError, Leg, fit, from_log
 from antiphon_server.advise.hardware import Given, Hardware, hardware
+from antiphon_server.advise.measured import from_sweep
 from antiphon_server.advise.turns import turns_of
+from antiphon_server.bench.counters import Counters
 from antiphon_server.traces.trace import Call
+from doubles.sweeps import LATER, saved, turn
 from doubles.traffic import traffic
 
 TRUE = Hardware("true", 4096, 0.05, 1e-4, 2e-8, 0.004, 4e-6)
@@ -49,40 +52,27 @@ def test_an_unknown_model_does_with_a_sweep() -> None:
 
 def test_sweeps_are_read(tmp_path: Path) -> None:
     turns = [
-        {
-            "arm": "x",
-            "timed": {"prompt_tokens": leg.context, "ttft": 1.0},
-            "prefill": {
-                "computed": leg.new,
-                "pulled": leg.pulled,
-                "received": leg.pulled * 4096.0,
-                "busy": leg.seconds,
-                "local": 0,
-            },
-        }
+        replace(
+            turn("off", replace(LATER, length=leg.context)),
+            prefill=Counters(
+                received=leg.pulled * 4096.0, busy=leg.seconds, computed=leg.new, pulled=leg.pulled
+            ),
+        )
         for leg in _legs()
     ]
-    path = tmp_path / "sweep.json"
-    path.write_text(json.dumps({"sweep": {"turns": turns, "name": "x"}, "cells": []}))
-    found = from_sweep(path)
-    assert (found.legs, found.kv_bytes) == (24, 4096)
+    appended = replace(turns[0], prefill=Counters())
+    assert from_sweep(saved([*turns, appended], tmp_path)) == fit(_legs(), "the sweep", 4096)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "cannot be read: No such file"),
-        ("{", "this is no sweep"),
-        ('{"rows": []}', "this is no sweep"),
-        ('{"sweep": {"turns": []}}', "has 0 usable prefill legs, 12 are needed"),
-    ],
-)
-def test_what_is_no_sweep_is_named(text: str | None, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "sweep.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(FitError, match=said):
+def test_a_sweep_without_prefill_legs_tells_nothing(tmp_path: Path) -> None:
+    path = saved([replace(turn("off", LATER), prefill=Counters())], tmp_path)
+    with pytest.raises(FitError, match="has 0 usable prefill legs, 12 are needed"):
         from_sweep(path)
+
+
+def test_what_is_no_sweep_is_named_with_the_option(tmp_path: Path) -> None:
+    with pytest.raises(FitError, match=r"--fit .*none\.json cannot be read: No such file"):
+        from_sweep(tmp_path / "none.json")
 
 
 def test_logs_of_the_router_tell_rates_of_cold_turns() -> None:

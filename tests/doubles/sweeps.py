@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
+from antiphon_server.bench.sweep.files import write
 from antiphon_server.bench.sweep.plan import Plan
 from antiphon_server.bench.sweep.record import Cache, Place, Sweep, Turn
+from antiphon_server.bench.sweep.verdict import Limits, verdict
 from antiphon_server.bench.timing import Answer, Outcome, Timed
 
 CONDITIONS = Conditions("2026-11-29", "a CPU", 2, 0.1, "tiny", "float32", 32, "0.32", "1.5", "1 + 1", "empty")
@@ -41,7 +44,7 @@ def places(caches: tuple[Cache, ...] = (Cache.EMPTY, Cache.WARM)) -> Iterator[Pl
                     yield Place(cache, length, repeat, 0, number)
 
 
-def sweep(turns: list[Turn] | None = None, arms: tuple[str, ...] = ARMS) -> Sweep:
+def sweep(turns: Sequence[Turn] | None = None, arms: tuple[str, ...] = ARMS) -> Sweep:
     every = [turn(arm, place) for place in places() for arm in arms] if turns is None else turns
     return Sweep("cpu", PLAN, arms, CONDITIONS, tuple(every))
 
@@ -52,3 +55,9 @@ def with_turn(base: Sweep, arm: str, place: Place, **changed: Any) -> Sweep:
 
 
 LATER = Place(Cache.EMPTY, 8000, 2, 0, 2)
+
+
+def saved(turns: Sequence[Turn], folder: Path) -> Path:
+    """The JSON of a sweep with these turns."""
+    found = sweep(turns)
+    return write(found, verdict(found, Limits()), folder)[0]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from antiphon_server.advise.advice import Advice
 from antiphon_server.advise.latency import Latency
-from antiphon_server.advise.quantiles import Spread
 from antiphon_server.advise.retention import Retention
+from antiphon_server.quantiles import Spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from antiphon_server.advise.fitted import Fitted
 
 LOG = Path("log")
 
@@ -61,7 +64,7 @@ def advise(
     """
     from antiphon_server.advise.advice import Asked, NoTurnsError
     from antiphon_server.advise.advice import advise as look
-    from antiphon_server.advise.fitted import FitError, from_sweep
+    from antiphon_server.advise.fitted import FitError
     from antiphon_server.advise.hardware import Given, UnknownHardwareError
     from antiphon_server.advise.page import page
     from antiphon_server.advise.summary import show
@@ -78,7 +81,7 @@ def advise(
             gap=gap,
             conversations=conversations,
             decodes=decode_engines,
-            measured=from_sweep(fit) if fit is not None and fit != LOG else None,
+            measured=_measured(fit) if fit is not None and fit != LOG else None,
             fit_log=fit == LOG,
         )
         found = look(read(logs, format=log_format, bytes_per_token=bytes_per_token), asked)
@@ -91,6 +94,12 @@ def advise(
     console = screen()
     show(found, console)
     console.print(f"report: {report}" + (f"   figures: {json}" if json is not None else ""), highlight=False)
+
+
+def _measured(fit: Path) -> Fitted:
+    from antiphon_server.advise.measured import from_sweep  # takes a second to load
+
+    return from_sweep(fit)
 
 
 def _fail(message: str) -> NoReturn:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from antiphon_server.advise.hardware import Hardware
 from antiphon_server.advise.outlook import Outlook
-from antiphon_server.advise.quantiles import weighted
 from antiphon_server.advise.retention import Retention
 from antiphon_server.advise.turn import Turn
+from antiphon_server.quantiles import weighted
 
 Points = tuple[tuple[float, float], ...]
 _STEPS = (*(i / 100 for i in range(1, 100)), 0.995, 1.0)

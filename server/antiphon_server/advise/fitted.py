@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import msgspec
-
-from antiphon_server.advise.quantiles import quantile
 from antiphon_server.advise.turn import Turn
+from antiphon_server.quantiles import quantile
 from antiphon_server.router.plan.rates import Fit, Work
-from antiphon_server.router.plan.reasons import Path as TurnPath
+from antiphon_server.router.plan.reasons import Path
 
 LEAST = 12
 """Legs that a fit needs."""
@@ -54,54 +51,6 @@ class Leg:
         return Work(self.new, self.context, pulled=self.pulled).features[:-1]
 
 
-class _Counters(msgspec.Struct):
-    computed: float
-    pulled: float
-    received: float
-    busy: float
-
-
-class _Timed(msgspec.Struct):
-    prompt_tokens: int
-
-
-class _Turn(msgspec.Struct):
-    timed: _Timed
-    prefill: _Counters
-
-
-class _Sweep(msgspec.Struct):
-    turns: list[_Turn]
-
-
-class _Report(msgspec.Struct):
-    sweep: _Sweep
-
-
-def from_sweep(path: Path) -> Fitted:
-    """From the JSON of ``antiphon bench sweep``.
-
-    Raises:
-        FitError: it cannot be read, or has too few turns.
-    """
-    try:
-        turns = msgspec.json.decode(path.read_bytes(), type=_Report).sweep.turns
-    except OSError as error:
-        raise FitError(f"--fit {path}: cannot be read: {error.strerror or error}") from error
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise FitError(
-            f"--fit {path}: this is no sweep ({error}): give the JSON of antiphon bench sweep"
-        ) from error
-    legs = [
-        Leg(round(t.prefill.computed), t.timed.prompt_tokens, round(t.prefill.pulled), t.prefill.busy)
-        for t in turns
-        if t.prefill.busy > 0 and t.prefill.computed > 0
-    ]
-    pulled = sum(turn.prefill.pulled for turn in turns)
-    received = sum(turn.prefill.received for turn in turns)
-    return fit(legs, "the sweep", round(received / pulled) if pulled and received else None)
-
-
 def from_log(turns: Sequence[Turn]) -> Fitted:
     """From the TTFT of turns that the router says it served cold; what prefill's cache had is left out.
 
@@ -111,7 +60,7 @@ def from_log(turns: Sequence[Turn]) -> Fitted:
     legs = [
         Leg(max(1, turn.prompt - (turn.cached or 0)), turn.prompt, 0, turn.ttft)
         for turn in turns
-        if turn.path == TurnPath.COLD and turn.ttft and turn.prompt
+        if turn.path == Path.COLD and turn.ttft and turn.prompt
     ]
     return fit(legs, "TTFT of the log's cold turns, waiting included", None)
 
@@ -130,12 +79,12 @@ def fit(legs: Sequence[Leg], source: str, kv_bytes: int | None) -> Fitted:
     fixed, token, attention, pull, _, each = model.parts
     if token <= 0.0 and attention <= 0.0:
         raise FitError(f"--fit: {source} does not tell what computing takes: prompts must differ in length")
-    error = quantile([abs(model.seconds(leg.features) / leg.seconds - 1) for leg in legs], 0.5)
+    error = quantile((abs(model.seconds(leg.features) / leg.seconds - 1) for leg in legs), 0.5, 0.0)
     pulls = any(leg.pulled for leg in legs)
     return Fitted(
         source,
         len(legs),
-        error or 0.0,
+        error,
         fixed,
         token / 1e3,
         attention / 1e6,

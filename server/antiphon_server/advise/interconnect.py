@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from antiphon_server.advise.hardware import Hardware
 from antiphon_server.advise.outlook import Outlook
-from antiphon_server.advise.quantiles import weighted
 from antiphon_server.advise.turn import Turn
+from antiphon_server.quantiles import quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def interconnect(turns: Sequence[Turn], cold: Sequence[Outlook], hardware: Hardw
     """``cold``: the turns' outlooks where prefill's cache is cold."""
     break_even = hardware.break_even()
     later = [turn for turn in turns if turn.index and turn.told]
-    typical = int(weighted((turn.repeated, 1.0) for turn in later).at(0.5) or 0)
+    typical = int(quantile((turn.repeated for turn in later), 0.5, 0))
     repeated = sum(turn.repeated for turn in later)
     above = sum(t.repeated for t in later if break_even is not None and t.repeated >= break_even)
     computing = hardware.computing(typical, typical)

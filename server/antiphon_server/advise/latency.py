@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from antiphon_server.advise.outlook import Outlook
-from antiphon_server.advise.quantiles import Spread, spread
 from antiphon_server.advise.turn import Turn
+from antiphon_server.quantiles import Spread, spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from antiphon_server.advise.quantiles import quantile
 from antiphon_server.advise.turn import Turn
+from antiphon_server.quantiles import quantile
 
 STAGES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 20), (21, 50), (51, None))
 """Turns of a conversation, counted from 1, that are shown together."""
@@ -96,10 +96,10 @@ def repetition(turns: Sequence[Turn]) -> Repetition:
         lost=sum(turn.lost for turn in later),
         answers=sum(turn.repeated - turn.local for turn in later),
         rewritten=sum(turn.lost > REWRITTEN * turn.held for turn in later),
-        typical=quantile(shares, 0.5),
-        low=quantile(shares, 0.1),
-        start=int(quantile([turn.prompt for turn in turns if not turn.index], 0.5) or 0),
-        end=int(quantile(ends.values(), 0.5) or 0),
+        typical=quantile(shares, 0.5, None),
+        low=quantile(shares, 0.1, None),
+        start=int(quantile((turn.prompt for turn in turns if not turn.index), 0.5, 0)),
+        end=int(quantile(ends.values(), 0.5, 0)),
         stages=tuple(_stages(turns)),
     )
 
@@ -111,6 +111,6 @@ def _stages(turns: Sequence[Turn]) -> list[Stage]:
         if part:
             tokens = sum(turn.prompt for turn in part)
             share = sum(turn.repeated for turn in part) / tokens if tokens else 0.0
-            middle = int(quantile([turn.prompt for turn in part], 0.5) or 0)
+            middle = int(quantile((turn.prompt for turn in part), 0.5, 0))
             found.append(Stage(first, last, len(part), middle, share))
     return found

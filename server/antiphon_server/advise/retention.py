@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from antiphon_server.advise.fate import Fate, Fates, Pinned
-from antiphon_server.advise.quantiles import Weighted, weighted
 from antiphon_server.advise.sessions import active_at_once, active_seconds, followed
 from antiphon_server.advise.turn import Turn
+from antiphon_server.quantiles import Weighted, even, weighted
 
 KEEPS = (10.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0)
 """Seconds; values of ``keep`` that are compared."""
@@ -69,7 +69,7 @@ def retention(turns: Sequence[Turn], fates: Fates, keep: float) -> Retention:
     for turn, fate in zip(turns, fates.fates, strict=True):
         by[fate] += turn.repeated
     known = sum(by[fate] for fate in (Fate.KEPT, Fate.IDLE, Fate.CHANCE, Fate.EVICTED, Fate.BUSY))
-    gaps = weighted((turn.gap or 0.0, 1.0) for turn in told)
+    gaps = even(turn.gap or 0.0 for turn in told)
     gaps_by_tokens = weighted((turn.gap or 0.0, float(turn.repeated)) for turn in told)
     seconds = active_seconds(turns)
     options = tuple(_option(turns, keep, gaps_by_tokens, seconds) for keep in sorted({*KEEPS, keep}))

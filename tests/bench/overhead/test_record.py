@@ -8,7 +8,7 @@ from antiphon_server.bench.overhead.contenders import APPEND, BOTH, COLD, DIRECT
 from antiphon_server.bench.overhead.load import Burst
 from antiphon_server.bench.overhead.measure import LegsError, Plan, check
 from antiphon_server.bench.overhead.processes import Usage
-from antiphon_server.bench.overhead.record import Cell, Sample, percentile, rows_of
+from antiphon_server.bench.overhead.record import Cell, Sample, rows_of
 
 WHOLE, STREAM = Cell(2_000, False, 1), Cell(2_000, True, 1)
 
@@ -48,13 +48,6 @@ def test_a_streams_latency_is_to_its_first_byte() -> None:
     samples = [(DIRECT, Sample(burst(0.5, 0.5, first=0.25), 0.0, 0.0, 0.0))]
     assert rows_of(STREAM, samples)[0].median == 0.25
     assert rows_of(WHOLE, samples)[0].median == 0.5
-
-
-@pytest.mark.parametrize(
-    ("count", "share", "expected"), [(1, 0.99, 1), (100, 0.99, 99), (101, 0.99, 100), (10, 0.5, 5)]
-)
-def test_a_percentile_is_a_value_that_was_measured(count: int, share: float, expected: int) -> None:
-    assert percentile(range(count, 0, -1), share) == expected
 
 
 def test_a_burst_that_went_as_it_should_is_counted() -> None:

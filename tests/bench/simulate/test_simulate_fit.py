@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.simulate.fit_published import PARAMETERS, fit
-from antiphon_server.bench.simulate.fit_sweep import FitError
 from antiphon_server.bench.simulate.fit_sweep import fit as fit_sweep
 from antiphon_server.bench.simulate.presets import PRESETS, preset
 from antiphon_server.bench.simulate.published import FLEET, PUBLISHED, lanes, point, with_errors
 from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.run import simulate
+from antiphon_server.bench.sweep.files import SweepError
+from antiphon_server.bench.sweep.record import Turn
+from antiphon_server.bench.timing import Outcome, Timed
+from doubles.sweeps import ANSWER, LATER, saved
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -79,7 +81,7 @@ TRUE = RateModel(
 )
 
 
-def turn(path: str, prompt: int, held: int, source: random.Random) -> dict[str, Any]:
+def turn(path: str, prompt: int, held: int, source: random.Random) -> Turn:
     """As a sweep tells of one on engines of :data:`TRUE`, with 2 % of noise."""
     computed = prompt if path == "cold" else prompt - held
     pulled = held if path == "reuse" else 0
@@ -91,35 +93,28 @@ def turn(path: str, prompt: int, held: int, source: random.Random) -> dict[str, 
     if handed:
         seconds += TRUE.handing_over(handed)
     seconds *= source.uniform(0.98, 1.02)
-    own = {"computed": computed, "pulled": pulled, "receiving": receiving, "received": 4096 * pulled}
-    other = {"computed": 0 if path == "append" else 1, "pulled": handed}
-    appended = {"computed": computed, "pulled": 0}
-    return {
-        "arm": path,
-        "place": {"phase": "empty", "length": prompt, "repeat": 1, "conversation": 1, "turn": 2},
-        "timed": {"ttft": seconds, "prompt_tokens": prompt, "times": [seconds, seconds + 0.02]},
-        "prefill": {} if path == "append" else own,
-        "decode": appended if path == "append" else other,
-    }
+    timed = Timed(seconds, 1.0, prompt, "", Outcome(path), ANSWER, times=(seconds, seconds + 0.02))
+    place = replace(LATER, length=prompt)
+    if path == "append":
+        return Turn(path, place, timed, Counters(), Counters(computed=computed))
+    own = Counters(computed=computed, pulled=pulled, receiving=receiving, received=4096 * pulled)
+    return Turn(path, place, timed, own, Counters(computed=1, pulled=handed))
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> Path:
+def turns() -> list[Turn]:
     source = random.Random(1)
-    turns = [
+    return [
         turn(path, prompt, prompt - new, source)
         for path in ("cold", "reuse", "append")
         for prompt in (1000, 2000, 4000, 8000, 16000)
         for new in (100, 400, 900)
         for _ in range(3)
     ]
-    path = tmp_path / "sweep.json"
-    path.write_text(json.dumps({"sweep": {"name": "s", "turns": turns}, "cells": []}))
-    return path
 
 
-def test_a_sweep_gives_its_engines_rates_back(sweep: Path) -> None:
-    found = fit_sweep(sweep)
+def test_a_sweep_gives_its_engines_rates_back(turns: list[Turn], tmp_path: Path) -> None:
+    found = fit_sweep(saved(turns, tmp_path))
     assert found.step == pytest.approx(TRUE.step)
     assert found.bytes_per_token == 4096
     assert found.pulling(8000) == pytest.approx(TRUE.pulling(8000), rel=0.1)
@@ -128,29 +123,19 @@ def test_a_sweep_gives_its_engines_rates_back(sweep: Path) -> None:
     assert found.worst_error < 0.05
 
 
-def test_a_fit_that_does_not_fit_says_so(sweep: Path) -> None:
-    told = json.loads(sweep.read_text())
-    for each in told["sweep"]["turns"]:
-        if each["arm"] == "reuse" and each["place"]["length"] == 4000:
-            each["timed"]["ttft"] *= 3
-    sweep.write_text(json.dumps(told))
-    assert fit_sweep(sweep).worst_error > 0.3
+def test_a_fit_that_does_not_fit_says_so(turns: list[Turn], tmp_path: Path) -> None:
+    odd = [
+        replace(each, timed=replace(each.timed, ttft=3 * each.timed.ttft))
+        if (each.arm, each.place.length) == ("reuse", 4000)
+        else each
+        for each in turns
+    ]
+    assert fit_sweep(saved(odd, tmp_path)).worst_error > 0.3
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "cannot be read: No such file"),
-        ("{", "is no sweep .*: give the JSON that antiphon bench sweep wrote"),
-        ('{"sweep": {"turns": []}}', "has 0 turns: a fit needs 8 or more"),
-    ],
-)
-def test_files_that_are_no_sweep_are_refused(tmp_path: Path, text: str | None, words: str) -> None:
-    path = tmp_path / "sweep.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(FitError, match=words):
-        fit_sweep(path)
+def test_a_sweep_of_few_turns_is_refused(turns: list[Turn], tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="has 7 turns: a fit needs 8 or more"):
+        fit_sweep(saved(turns[:7], tmp_path))
 
 
 def test_presets_have_names() -> None:

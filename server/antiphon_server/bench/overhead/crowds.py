@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from antiphon_server.bench.overhead.contenders import Contender, Kind
-from antiphon_server.bench.overhead.record import percentile
 from antiphon_server.bench.overhead.streams import Crowd, delays, disordered, gaps, lost
+from antiphon_server.quantiles import quantile
 
 _TAIL = 2
 """Chunks of each stream after what is counted: the ends come all at once too."""
@@ -82,7 +82,7 @@ def _row(
 ) -> CrowdRow:
     own_gaps, own_delays = _counted(plan, own)
     base_gaps, base_delays = _counted(plan, base)
-    gap_p99, delay_p99 = percentile(own_gaps, 0.99), percentile(own_delays, 0.99)
+    gap_p99, delay_p99 = quantile(own_gaps, 0.99, 0.0), quantile(own_delays, 0.99, 0.0)
     return CrowdRow(
         contender=contender.name,
         kind=contender.kind,
@@ -92,10 +92,10 @@ def _row(
         disordered=disordered(own.crowd.streams),
         gap=statistics.median(own_gaps),
         gap_p99=gap_p99,
-        added_gap_p99=gap_p99 - percentile(base_gaps, 0.99),
+        added_gap_p99=gap_p99 - quantile(base_gaps, 0.99, 0.0),
         delay=statistics.median(own_delays),
         delay_p99=delay_p99,
-        added_delay_p99=delay_p99 - percentile(base_delays, 0.99),
+        added_delay_p99=delay_p99 - quantile(base_delays, 0.99, 0.0),
         rate=_arrived(plan, own) / plan.seconds,
         cores=own.cores,
         engines_cores=own.engines_cores,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from antiphon_server.bench.overhead.contenders import Contender, Kind
 from antiphon_server.bench.overhead.load import Burst
-
-_ROUNDING = 1e-9
+from antiphon_server.quantiles import quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +97,9 @@ def _row(cell: Cell, contender: Contender, own: list[float], base: list[float], 
         cell=cell,
         count=count,
         median=statistics.median(own),
-        p99=percentile(own, 0.99),
+        p99=quantile(own, 0.99, 0.0),
         added=statistics.median(own) - statistics.median(base),
-        added_p99=percentile(own, 0.99) - percentile(base, 0.99),
+        added_p99=quantile(own, 0.99, 0.0) - quantile(base, 0.99, 0.0),
         rate=count / sum(sample.burst.seconds for sample in samples),
         cpu=cpu / count,
         per_core=count / cpu if cpu else None,
@@ -109,12 +107,6 @@ def _row(cell: Cell, contender: Contender, own: list[float], base: list[float], 
         client_cpu=sum(sample.client_cpu for sample in samples) / count,
         paths=paths,
     )
-
-
-def percentile(values: Iterable[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * share - _ROUNDING) - 1)]
 
 
 def size_name(size: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.replay.difference import Difference
+from antiphon_server.quantiles import quantile
 
 FIRST, EARLY, LATE, AFTER = "1", "2-5", "6+", "2+"
 CLASSES = (FIRST, EARLY, LATE, AFTER)
@@ -156,9 +157,7 @@ def rows_of(
         for arm in arms:
             own = [t for t in turns if t.arm == arm and t.error is None and _is(t, kind)]
             if own:
-                heard = sorted(
-                    w for (a, k), some in waits.items() if a == arm and _covers(kind, k) for w in some
-                )
+                heard = [w for (a, k), some in waits.items() if a == arm and _covers(kind, k) for w in some]
                 found.append(_row(arm, kind, own, heard))
     return tuple(found)
 
@@ -215,11 +214,6 @@ def ratio_of(slow: str, fast: str, turns: Sequence[Served], least: float | None 
     )
 
 
-def quantile(ranked: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed. ``ranked``: in rising order; none: 0."""
-    return ranked[max(0, math.ceil(share * len(ranked)) - 1)] if ranked else 0.0
-
-
 def _is(turn: Served, kind: str) -> bool:
     return _covers(kind, turn.kind)
 
@@ -229,7 +223,7 @@ def _covers(kind: str, own: str) -> bool:
 
 
 def _row(arm: str, kind: str, own: Sequence[Served], waits: Sequence[float]) -> Row:
-    ttft = sorted(turn.ttft for turn in own)
+    ttft = [turn.ttft for turn in own]
     prompt = sum(turn.prompt for turn in own)
     reused = [t for t in own if t.path in _REUSING or (t.path == "unknown" and t.matched > 0)]
     return Row(
@@ -237,11 +231,11 @@ def _row(arm: str, kind: str, own: Sequence[Served], waits: Sequence[float]) -> 
         kind,
         turns=len(own),
         ttft=statistics.median(ttft),
-        p95=quantile(ttft, 0.95),
-        p99=quantile(ttft, 0.99),
+        p95=quantile(ttft, 0.95, 0.0),
+        p99=quantile(ttft, 0.99, 0.0),
         mean=math.fsum(ttft) / len(ttft),
-        wait=quantile(waits, 0.5),
-        wait_p99=quantile(waits, 0.99),
+        wait=statistics.median(waits) if waits else 0.0,
+        wait_p99=quantile(waits, 0.99, 0.0),
         prompt=statistics.median(turn.prompt for turn in own),
         reused=len(reused) / len(own),
         cached=sum(turn.matched for turn in own) / prompt if prompt else 0.0,

@@ -1,4 +1,8 @@
-"""Rates fitted to what ``antiphon bench sweep`` measured, turn by turn."""
+"""Rates fitted to what ``antiphon bench sweep`` measured, turn by turn.
+
+To TTFT of whole turns, on every path: all of it is simulated. Advice fits the router's own model instead, to
+prefill legs only, which is all that it compares.
+"""
 
 from __future__ import annotations
 
@@ -8,91 +12,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from antiphon_server.bench.simulate.least import Array, least
 from antiphon_server.bench.simulate.rates import RateModel
+from antiphon_server.bench.sweep.files import SweepError, read
+from antiphon_server.bench.sweep.record import Turn
 
 PARAMETERS = ("prefill", "token", "attention", "pull", "pull_token", "hand_over", "tokenize")
 FEWEST = 8
 """Turns from which anything can be told."""
 
 
-class FitError(ValueError):
-    """The file is no sweep, or holds too little."""
-
-
-class _Counters(msgspec.Struct):
-    computed: float = 0.0
-    local: float = 0.0
-    pulled: float = 0.0
-    received: float = 0.0
-    receiving: float = 0.0
-
-
-class _Timed(msgspec.Struct):
-    ttft: float
-    prompt_tokens: int
-    times: list[float] = []
-
-
-class _Place(msgspec.Struct):
-    phase: str
-    length: int
-    turn: int
-
-
-class _Turn(msgspec.Struct):
-    arm: str
-    place: _Place
-    timed: _Timed
-    prefill: _Counters
-    decode: _Counters
-
-    @property
-    def by_prefill(self) -> bool:
-        return self.prefill.computed > 0
-
-    @property
-    def group(self) -> str:
-        place = self.place
-        when = "first turns" if place.turn == 1 else f"P cache {place.phase}"
-        return f"TTFT {self.arm}, {when}, {place.length}"
-
-
-class _Conditions(msgspec.Struct):
-    model: str = "?"
-    cpu: str = "?"
-
-
-class _Sweep(msgspec.Struct):
-    turns: list[_Turn]
-    name: str = "sweep"
-    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
-
-
-class _Report(msgspec.Struct):
-    sweep: _Sweep
-
-
 def fit(path: Path) -> RateModel:
     """The model of a sweep's engines, with its error at each group of turns (medians).
 
     Raises:
-        FitError: see there.
+        SweepError: it is none, or too short.
     """
-    try:
-        sweep = msgspec.json.decode(path.read_bytes(), type=_Report).sweep
-    except OSError as error:
-        raise FitError(f"{path} cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise FitError(
-            f"{path} is no sweep ({error}): give the JSON that antiphon bench sweep wrote"
-        ) from error
+    sweep = read(path)
     turns = [turn for turn in sweep.turns if turn.timed.ttft > 0 and turn.timed.prompt_tokens > 0]
     if len(turns) < FEWEST:
-        raise FitError(f"{path} has {len(turns)} turns: a fit needs {FEWEST} or more, sweep more lengths")
+        raise SweepError(f"{path} has {len(turns)} turns: a fit needs {FEWEST} or more, sweep more lengths")
     model = _transfers(RateModel(f"{sweep.conditions.model} ({path.name})", 0.0, 0.0), turns)
     model = replace(model, step=_step(turns), chunk=2048)
     rest = np.array([turn.timed.ttft - model.step - _moving(model, turn) for turn in turns])
@@ -108,10 +49,20 @@ def fit(path: Path) -> RateModel:
     )
 
 
-def _features(turn: _Turn) -> tuple[float, ...]:
+def _by_prefill(turn: Turn) -> bool:
+    return turn.prefill.computed > 0
+
+
+def _group(turn: Turn) -> str:
+    place = turn.place
+    when = "first turns" if place.turn == 1 else f"P cache {place.phase}"
+    return f"TTFT {turn.arm}, {when}, {place.length}"
+
+
+def _features(turn: Turn) -> tuple[float, ...]:
     """Of :data:`PARAMETERS`, in the units of their solution: seconds, and seconds of a thousand tokens."""
     prompt = turn.timed.prompt_tokens
-    new = turn.prefill.computed if turn.by_prefill else turn.decode.computed
+    new = turn.prefill.computed if _by_prefill(turn) else turn.decode.computed
     pulled = turn.prefill.pulled
     return (
         1.0,
@@ -119,7 +70,7 @@ def _features(turn: _Turn) -> tuple[float, ...]:
         new * max(0.0, prompt - new / 2) / 1e6,
         float(pulled > 0),
         pulled / 1e3,
-        float(turn.by_prefill and turn.decode.pulled > 0),
+        float(_by_prefill(turn) and turn.decode.pulled > 0),
         prompt / 1e3,
     )
 
@@ -134,7 +85,7 @@ def _solve(rows: Sequence[tuple[float, ...]], target: Array, scale: Sequence[flo
     return [float(value / unit) for value, unit in zip(x, _UNITS, strict=True)]
 
 
-def _transfers(model: RateModel, turns: Sequence[_Turn]) -> RateModel:
+def _transfers(model: RateModel, turns: Sequence[Turn]) -> RateModel:
     """What moving KV takes, by the engines' own clocks; bytes of a token."""
     pulls = [t.prefill for t in turns if t.prefill.pulled > 0 and t.prefill.receiving > 0]
     if not pulls:
@@ -148,31 +99,31 @@ def _transfers(model: RateModel, turns: Sequence[_Turn]) -> RateModel:
     )
 
 
-def _moving(model: RateModel, turn: _Turn) -> float:
+def _moving(model: RateModel, turn: Turn) -> float:
     """Seconds of transfers in a turn."""
-    pulled, handed = turn.prefill.pulled, turn.decode.pulled if turn.by_prefill else 0.0
+    pulled, handed = turn.prefill.pulled, turn.decode.pulled if _by_prefill(turn) else 0.0
     fixed = model.transfer if pulled > 0 else 0.0
     return fixed + (pulled + handed) * model.transfer_token
 
 
-def _step(turns: Sequence[_Turn]) -> float:
-    waits = [b - a for t in turns for a, b in zip(t.timed.times, t.timed.times[1:], strict=False)]
+def _step(turns: Sequence[Turn]) -> float:
+    waits = [wait for turn in turns for wait in turn.timed.waits]
     return statistics.median(waits) if waits else 0.0
 
 
-def expected(model: RateModel, turn: _Turn) -> float:
+def expected(model: RateModel, turn: Turn) -> float:
     """TTFT of a turn on idle engines."""
     units = zip(_features(turn), _UNITS, PARAMETERS, strict=True)
     parts = sum(feature * unit * float(getattr(model, name)) for feature, unit, name in units)
     return parts + model.step + _moving(model, turn)
 
 
-def _errors(model: RateModel, turns: Sequence[_Turn]) -> tuple[tuple[str, float, float], ...]:
-    groups: dict[str, list[_Turn]] = defaultdict(list)
+def _errors(model: RateModel, turns: Sequence[Turn]) -> tuple[tuple[str, float, float], ...]:
+    groups: dict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
-        groups[turn.group].append(turn)
+        groups[_group(turn)].append(turn)
 
-    def middle(of: Callable[[_Turn], float], some: Sequence[_Turn]) -> float:
+    def middle(of: Callable[[Turn], float], some: Sequence[Turn]) -> float:
         return statistics.median(of(turn) for turn in some)
 
     return tuple(

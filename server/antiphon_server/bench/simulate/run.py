@@ -18,9 +18,9 @@ from antiphon_server.bench.simulate.proxy import Proxy
 from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.router import Router
 from antiphon_server.bench.simulate.served import Ledger
-from antiphon_server.bench.simulate.spread import Spread, spread
 from antiphon_server.bench.simulate.warm import calibrate
 from antiphon_server.bench.simulate.workload import Lane
+from antiphon_server.quantiles import Spread, spread
 
 
 class SimulationError(ValueError):

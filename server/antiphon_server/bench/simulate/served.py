@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from antiphon_server.bench.simulate.legs import Begun, Filled
-from antiphon_server.bench.simulate.spread import Spread, spread
 from antiphon_server.bench.simulate.workload import Turn
+from antiphon_server.quantiles import Spread, spread
 from antiphon_server.router.plan.plan import Plan
 
 GROUPS = ("all", "1", "2-5", "6+")

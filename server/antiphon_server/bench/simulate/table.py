@@ -14,7 +14,7 @@ from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.report import Report
 from antiphon_server.bench.simulate.run import Result
 from antiphon_server.bench.simulate.served import GROUPS
-from antiphon_server.bench.simulate.spread import Spread
+from antiphon_server.quantiles import Spread
 
 TTFT = ("policy", "turns", "TTFT mean", "p50", "p95", "p99", "turn 1", "2-5", "6+", "ITL mean", "p99")
 LOAD = (

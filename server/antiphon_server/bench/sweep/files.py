@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from antiphon_server.bench.keep import write_json
 from antiphon_server.bench.sweep.record import Cell, Sweep, Turn, cells
@@ -20,6 +23,32 @@ class Report:
     sweep: Sweep
     cells: tuple[Cell, ...]
     verdict: Verdict
+
+
+class SweepError(ValueError):
+    """A file is no sweep, or holds too little for what is asked of it."""
+
+
+class _Saved(msgspec.Struct):
+    """What is read back of a :class:`Report`: the rest follows from it."""
+
+    sweep: Sweep
+
+
+def read(json: Path) -> Sweep:
+    """What :func:`write` wrote.
+
+    Raises:
+        SweepError: it cannot be read, or is something else.
+    """
+    try:
+        return msgspec.json.decode(json.read_bytes(), type=_Saved).sweep
+    except OSError as error:
+        raise SweepError(f"{json} cannot be read: {error.strerror or error}") from error
+    except msgspec.DecodeError as error:
+        raise SweepError(
+            f"{json} is no sweep ({error}): give the JSON that antiphon bench sweep of this version wrote"
+        ) from error
 
 
 def write(sweep: Sweep, verdict: Verdict, folder: Path, json: Path | None = None) -> list[Path]:
@@ -38,7 +67,6 @@ def write(sweep: Sweep, verdict: Verdict, folder: Path, json: Path | None = None
 
 def _line(turn: Turn) -> dict[str, Any]:
     place, timed, outcome = turn.place, turn.timed, turn.timed.outcome
-    gaps = sorted(timed.waits)
     return {
         "arm": turn.arm,
         "phase": place.phase.value,
@@ -51,7 +79,7 @@ def _line(turn: Turn) -> dict[str, Any]:
         "answer_tokens": len(timed.answer.ids),
         "ttft": round(timed.ttft, 6),
         "total": round(timed.total, 6),
-        "inter_token_median": round(gaps[len(gaps) // 2], 6) if gaps else None,
+        "inter_token_median": round(statistics.median(timed.waits), 6) if timed.waits else None,
         "path": outcome.path,
         "reason": outcome.reason,
         "matched": outcome.matched,

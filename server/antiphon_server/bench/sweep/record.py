@@ -11,8 +11,9 @@ from antiphon_server.bench import arms
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.sweep.plan import Plan
-from antiphon_server.bench.sweep.statistics import Ratio, Spread, percentile, ratio, spread
+from antiphon_server.bench.sweep.statistics import Quartiles, Ratio, quartiles, ratio
 from antiphon_server.bench.timing import Timed
+from antiphon_server.quantiles import quantile
 
 
 class Cache(StrEnum):
@@ -74,9 +75,9 @@ class Cell:
     cache: Cache
     length: int
     arm: str
-    ttft: Spread
+    ttft: Quartiles
     ttft_p99: float
-    gaps: Spread | None
+    gaps: Quartiles | None
     gaps_p99: float | None
     parts: Parts
     prompt: float
@@ -185,15 +186,15 @@ def against(sweep: Sweep, upper: str, lower: str) -> list[Against]:
 def _cell(cache: Cache, length: int, arm: str, turns: Sequence[Turn]) -> Cell:
     ttft = [turn.timed.ttft for turn in turns]
     gaps = [wait for turn in turns for wait in turn.timed.waits]
-    middle = spread(ttft)
+    middle = quartiles(ttft)
     return Cell(
         cache=cache,
         length=length,
         arm=arm,
         ttft=middle,
-        ttft_p99=percentile(ttft, 0.99),
-        gaps=spread(gaps) if gaps else None,
-        gaps_p99=percentile(gaps, 0.99) if gaps else None,
+        ttft_p99=quantile(ttft, 0.99, 0.0),
+        gaps=quartiles(gaps) if gaps else None,
+        gaps_p99=quantile(gaps, 0.99, None),
         parts=_parts(middle.median, turns),
         prompt=_median(turn.timed.prompt_tokens for turn in turns),
         computed=_median(turn.prefill.computed for turn in turns),
@@ -216,4 +217,4 @@ def _parts(ttft: float, turns: Sequence[Turn]) -> Parts:
 
 
 def _median(values: Iterator[float] | Iterator[int]) -> float:
-    return spread(values).median
+    return quartiles(values).median

@@ -1,4 +1,4 @@
-"""Medians with their spread, and ratios of pairs with their uncertainty. Pure."""
+"""Medians with their quartiles, and ratios of pairs with their uncertainty. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LOW, _HIGH = 0.025, 0.975
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Of ``n`` values: median and quartiles."""
+class Quartiles:
+    """Of ``n`` values: median and quartiles. Interpolated, as there may be few."""
 
     median: float
     low: float
@@ -35,15 +35,15 @@ class Ratio:
         return f"{self.value:.2f} (95 %: {self.low:.2f} to {self.high:.2f}, n {self.n})"
 
 
-def spread(values: Iterable[float]) -> Spread:
+def quartiles(values: Iterable[float]) -> Quartiles:
     """Raises ``ValueError`` where there are no values."""
     found = sorted(values)
     if not found:
         raise ValueError("no values")
     if len(found) == 1:
-        return Spread(found[0], found[0], found[0], 1)
+        return Quartiles(found[0], found[0], found[0], 1)
     low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-    return Spread(middle, low, high, len(found))
+    return Quartiles(middle, low, high, len(found))
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
@@ -57,11 +57,6 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
         raise ValueError("no pairs")
     chance = random.Random(SEED)
     medians = sorted(statistics.median(chance.choices(found, k=len(found))) for _ in range(RESAMPLES))
+    # Places as far from one end as from the other.
     low, high = (medians[round(share * (RESAMPLES - 1))] for share in (_LOW, _HIGH))
     return Ratio(statistics.median(found), low, high, len(found))
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` of them do not exceed."""
-    found = sorted(values)
-    return found[max(0, -(-round(share * 1e6) * len(found) // 1_000_000) - 1)]
