@@ -1,8 +1,8 @@
 """What the data plane has to hold, judged on a run's figures. Pure.
 
 Of a large body what the router adds to the same legs without one is judged, of a small body the whole
-latency; both are told of both. Alone: with many connections in a closed loop, on a machine that client, engines and
-router share, latency says how long the queue is.
+latency; both are told of both. Alone: with many connections in a closed loop, on a machine that client,
+engines and router share, latency says how long the queue is.
 """
 
 from __future__ import annotations
