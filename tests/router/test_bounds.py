@@ -26,10 +26,13 @@ HEAD = b"POST / HTTP/1.1\r\nHost: router\r\n"
 
 
 class Listener:
-    """A server with the router's protocol; ``asked``: bodies its application has got."""
+    """A server with the router's protocol; ``asked``: bodies its application has got, and ``parts``: lengths
+    of what each came in. ``slow``: turns of the event loop before it reads them."""
 
     def __init__(self, **settings: Any) -> None:
         self.asked: list[bytes] = []
+        self.parts: list[list[int]] = []
+        self.slow = 0
         app = Starlette(routes=[Route("/", self._answer, methods=["POST"])])
         protocol = protocol_within(RouterSettings(**settings))
         self.server = uvicorn.Server(
@@ -37,7 +40,11 @@ class Listener:
         )
 
     async def _answer(self, request: Request) -> Response:
-        self.asked.append(await request.body())
+        for _ in range(self.slow):
+            await asyncio.sleep(0)
+        parts = [part async for part in request.stream() if part]
+        self.asked.append(b"".join(parts))
+        self.parts.append(list(map(len, parts)))
         return PlainTextResponse("fine")
 
     async def connect(self) -> Connection:
@@ -131,6 +138,21 @@ async def test_large_bodies_and_many_requests_on_one_connection_are_no_head(list
             assert head.startswith(b"HTTP/1.1 200 ")
             assert await reader.readexactly(4) == b"fine"
     assert listener.asked == [body] * 6
+    writer.close()
+
+
+@pytest.mark.parametrize(("size", "most"), [(480_000, 480_000), (5_000_000, 1_400_000)])
+async def test_body_comes_in_one_part_unless_it_is_very_large(listen: Any, size: int, most: int) -> None:
+    listener = await listen()
+    reader, writer = await listener.connect()
+    listener.slow = 1000
+    body = bytes(range(250)) * (size // 250)
+    await send(writer, HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size + body, 30_000)
+    assert (await answer(reader)).endswith(b"fine")
+    assert listener.asked == [body]
+    [parts] = listener.parts
+    assert max(parts) <= most
+    assert len(parts) <= 1 + size // 1_000_000
     writer.close()
 
 

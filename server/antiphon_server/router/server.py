@@ -27,9 +27,8 @@ _COLLECT = (10_000, 20, 50)
 """Objects more, and collections of each younger generation, before one is collected."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT = 64 << 20
-_MAPPED = 32 << 20
-"""Bytes: freed memory that the process keeps; blocks that are mapped each by itself, at malloc's most."""
+_KEPT, _MAPPED = 64 << 20, 4 << 20
+"""Bytes: of freed memory that the process keeps; of a block that is mapped by itself, and given back."""
 
 _CANCELLED = 2
 """Seconds for turns that were cancelled, after ``shutdown_grace``, to end."""
@@ -45,7 +44,7 @@ def run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
         log.warning("config.notice", extra={"notice": notice})
     app = create_app(settings)
     state = cast("State", app.state.router)
-    _settle()
+    settle()
     server = RouterServer(_uvicorn(app, settings), state, read)
     with suppress(SystemExit):  # uvicorn's way to say that it could not start; it has logged why
         server.run()
@@ -54,7 +53,7 @@ def run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
     return 1 if server.force_exit else 0
 
 
-def _settle() -> None:
+def settle() -> None:
     """Have the garbage collector leave alone what is there from the start, and look less often at the rest:
     a turn makes hundreds of objects, hardly any of them part of a cycle."""
     gc.collect()
