@@ -17,18 +17,25 @@ CHUNK = {
     "id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m",
     "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": None, "token_ids": [1]}],
 }  # fmt: skip
+END = {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 TURNS = tuple(Turn(gap, ({"role": "user", "content": "go on"},), 2) for gap in (0.0, 30.0))
 
 
 @contextlib.asynccontextmanager
 async def serving(*chunks: object) -> AsyncIterator[str]:
-    """Every request gets these events, and an end as if all were well."""
+    """Every turn gets these events, and an end as if all were well; the metrics count turns."""
+    turns = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks]
-        writer.write(HEAD + b"".join(events) + b"data: [DONE]\n\n")
+        nonlocal turns
+        asked = await reader.readuntil(b"\r\n\r\n")
+        if asked.startswith(b"GET /metrics "):
+            writer.write(HEAD + f'antiphon_append_declined_total{{reason="off"}} {turns}\n'.encode())
+        else:
+            turns += 1
+            events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks]
+            writer.write(HEAD + b"".join(events) + b"data: [DONE]\n\n")
         await writer.drain()
         writer.close()
         await writer.wait_closed()
@@ -59,9 +66,15 @@ async def test_an_answer_without_an_end_is_a_failed_turn() -> None:
 
 
 async def test_gaps_and_starts_are_slept() -> None:
-    end = {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     slept: list[float] = []
-    async with serving(CHUNK, end) as url:
+    async with serving(CHUNK, END) as url:
         played = (await play(url, slept)).played
     assert [turn.error for turn in played.turns] == [None] * 4
     assert sorted(slept) == [3.0, 3.0, 4.0]
+
+
+async def test_the_loop_runs_on_while_the_router_is_asked_what_it_counted() -> None:
+    # This server is in the same loop.
+    async with serving(CHUNK, END) as url:
+        played = (await play(url, [])).played
+    assert played.declined == {"plain": {"off": 4}}

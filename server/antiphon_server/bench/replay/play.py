@@ -155,7 +155,7 @@ class Player:
     async def _play(self, arm: Arm, group: Sequence[Script]) -> dict[str, list[Timed]]:
         """A group by one arm: its turns, by conversation, as long as they are to be compared."""
         self._watcher.begin(arm.name, len(group))
-        counters, declined = self._counters(), declines(arm.router)
+        counters, declined = await self._counted(arm)
         begun = self._clock()
         waiting = iter(group)
         heard: dict[str, list[Timed]] = {}
@@ -169,9 +169,10 @@ class Player:
             self.played.stopped = str(several.exceptions[0])
         played = self.played
         played.seconds[arm.name] = played.seconds.get(arm.name, 0.0) + self._clock() - begun
-        played.declined.setdefault(arm.name, Counter()).update(since(declined, declines(arm.router)))
-        if counters is not None and (after := self._counters()) is not None:
-            for kept, old, new in zip((played.prefill, played.decode), counters, after, strict=True):
+        counters_after, declined_after = await self._counted(arm)
+        played.declined.setdefault(arm.name, Counter()).update(since(declined, declined_after))
+        if counters is not None and counters_after is not None:
+            for kept, old, new in zip((played.prefill, played.decode), counters, counters_after, strict=True):
                 kept[arm.name] = kept.get(arm.name, Counters()) + (new - old)
         return heard
 
@@ -254,6 +255,10 @@ class Player:
                 self.played.compared += compared
                 if found is not None:
                     self.played.differences.append(found)
+
+    async def _counted(self, arm: Arm) -> tuple[tuple[Counters, Counters] | None, dict[str, int]]:
+        """What the engines, and the router that an arm asks, have counted so far."""
+        return await asyncio.to_thread(self._counters), await asyncio.to_thread(declines, arm.router)
 
     def _counters(self) -> tuple[Counters, Counters] | None:
         if self._engines is None:
