@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+
+class KeepError(ValueError):
+    """Results could not be kept; the text says why, and what to do."""
+
+
+def made(folder: Path) -> None:
+    """Make the folder of results, before anything is measured that would have no place.
+
+    Raises:
+        KeepError: nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = f"no results can be kept there ({error.strerror})"
+        raise KeepError(f"--out {folder}: {why}: name another folder") from error
 
 
 def write_json(record: Any, path: Path) -> None:

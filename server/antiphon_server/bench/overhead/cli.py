@@ -50,11 +50,16 @@ def router(
     """
     import os
 
+    from antiphon_server.bench.keep import KeepError, made
     from antiphon_server.bench.overhead import table
     from antiphon_server.bench.overhead.criteria import holds
     from antiphon_server.bench.overhead.files import write
     from antiphon_server.bench.screen import screen
 
+    try:
+        made(out)
+    except KeepError as error:
+        _fail(str(error))
     console = screen()
     load = os.getloadavg()[0]
     peers = _environment(peers)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from antiphon_server.bench.grid import Grid
 from antiphon_server.bench.overhead.contenders import Kind
 from antiphon_server.bench.overhead.criteria import Verdict
 from antiphon_server.bench.overhead.crowds import CrowdRow
@@ -53,12 +53,10 @@ def tables(rows: Iterable[Row]) -> RenderableType:
     """One for each cell."""
     parts: list[RenderableType] = []
     for name, own in _by_cell(rows):
-        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        for column in COLUMNS:
-            table.add_column(column, justify="left" if column == "ms" else "right", no_wrap=True)
+        grid = Grid(COLUMNS, gap=1)
         for row in own:
-            table.add_row(*cells(row))
-        parts += [Text(name, style="bold"), table, Text()]
+            grid.add(*cells(row))
+        parts += [Text(name, style="bold"), grid, Text()]
     return Group(*parts)
 
 
@@ -108,12 +106,10 @@ def crowd_cells(row: CrowdRow) -> tuple[str, ...]:
 
 def crowd_table(rows: Iterable[CrowdRow]) -> RenderableType:
     """Open streams, all contenders."""
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for column in CROWD_COLUMNS:
-        table.add_column(column, justify="left" if column == "ms" else "right", no_wrap=True)
+    grid = Grid(CROWD_COLUMNS, gap=1)
     for row in rows:
-        table.add_row(*crowd_cells(row))
-    return table
+        grid.add(*crowd_cells(row))
+    return grid
 
 
 def memory_line(memory: Memory) -> str:

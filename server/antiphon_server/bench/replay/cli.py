@@ -100,6 +100,7 @@ def replay(
 
     import httpx
 
+    from antiphon_server.bench.keep import made
     from antiphon_server.bench.replay import target as targets
     from antiphon_server.bench.replay.files import write
     from antiphon_server.bench.replay.pace import pace
@@ -124,6 +125,7 @@ def replay(
                 raise ValueError(f"--scale {scale:g}: it must be above 0")
             rhythm = pace(time, longest=longest_gap, unknown=gap)
             least = wanted(at_least or ())
+            made(out)
             trace = read(traces, format=format)
             if router:
                 target = stack.enter_context(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from antiphon_server.bench.grid import Grid
 from antiphon_server.bench.replay.record import CLASSES, Replay, Row, Total
 
 COLUMNS = (
@@ -58,13 +58,13 @@ def total_cells(total: Total) -> tuple[str, ...]:
 
 def tables(replay: Replay) -> RenderableType:
     """Turns by their place in the conversation, then each arm in all."""
-    by_class, totals = _table(COLUMNS), _table(TOTALS)
+    by_class, totals = Grid(COLUMNS, keys=2), Grid(TOTALS)
     for kind in CLASSES:
-        rows = [row for row in replay.rows if row.kind == kind]
-        for row in rows:
-            by_class.add_row(*cells(row), end_section=row is rows[-1])
+        for row in replay.rows:
+            if row.kind == kind:
+                by_class.add(*cells(row))
     for total in replay.totals:
-        totals.add_row(*total_cells(total), style="red" if total.errors else None)
+        totals.add(*total_cells(total), style="red" if total.errors else None)
     return Group(by_class, Text(), totals)
 
 
@@ -111,13 +111,6 @@ def verdicts(replay: Replay) -> Iterator[str]:
             f"(of the same turns' own ratios: {ratio.paired:.2f})"
             + ("" if ratio.enough else f": below the {ratio.least:g} that was asked for")
         )
-
-
-def _table(columns: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < 1 else "right", no_wrap=True)
-    return table
 
 
 def _seconds(value: float) -> str:

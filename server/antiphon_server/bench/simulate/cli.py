@@ -58,7 +58,7 @@ def simulate(
     import resource
     import time
 
-    from antiphon_server.bench.keep import write_json
+    from antiphon_server.bench.keep import made, write_json
     from antiphon_server.bench.screen import screen
     from antiphon_server.bench.simulate import chart
     from antiphon_server.bench.simulate.fleet import Fleet
@@ -69,13 +69,14 @@ def simulate(
 
     console = screen()
     try:
+        made(out)
         if curve:
             _curve(console, fit, out)
             return
-        rates = _rates(model, fit)
         fleet = Fleet(prefill, decode, kv, kv, prefill_cache=cache)
         chosen = policies([name.strip() for name in policy.split(",")])
         lanes, traffic = _traffic(conversations, turns, window, trace, copies, seed)
+        rates = _rates(model, fit)
         settings: dict[str, object] = {} if budget is None else {"keep_share": budget}
         results, spent = [], []
         with console.status("simulating") as status:

@@ -64,6 +64,7 @@ def sweep(
 
     from antiphon_server.bench import arms as ways
     from antiphon_server.bench import site as sites
+    from antiphon_server.bench.keep import made
     from antiphon_server.bench.screen import screen
     from antiphon_server.bench.sweep.figures import draw
     from antiphon_server.bench.sweep.files import write
@@ -94,6 +95,7 @@ def sweep(
                 settle=settle,
             )
             plan.check(None)
+            made(out)
             if router:
                 site, found = stack.enter_context(ways.given(router, key=key))
             else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from antiphon_server.bench import arms
+from antiphon_server.bench.grid import Grid
 from antiphon_server.bench.sweep.record import Against, Cache, Cell, Sweep, against, cells
 from antiphon_server.bench.sweep.verdict import Verdict
 
@@ -50,19 +50,15 @@ def tables(sweep: Sweep) -> RenderableType:
     """One table for each state of prefill's cache."""
     parts: list[RenderableType] = []
     for cache in (*sweep.caches, Cache.FIRST):
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for column in COLUMNS:
-            left = column in ("arm", "paths")
-            table.add_column(column, justify="left" if left else "right", no_wrap=column != "paths")
+        grid = Grid(COLUMNS, keys=2, left=frozenset({"arm", "paths"}), wrapped=frozenset({"paths"}))
         last = None
         for row in rows(sweep, cache):
             if last not in (None, row[0]):
-                table.add_section()
-                table.add_row()
-            table.add_row(row[0] if row[0] != last else "", *row[1:])
+                grid.add()
+            grid.add(row[0] if row[0] != last else "", *row[1:])
             last = row[0]
         if last is not None:
-            parts += [Text(TITLES[cache], style="bold"), table, Text()]
+            parts += [Text(TITLES[cache], style="bold"), grid, Text()]
     return Group(*parts)
 
 
