@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon_server.advise.advice import Advice, Asked, NoTurnsError, advise
+from antiphon_server.advise.answers import answers
 from antiphon_server.advise.hardware import Given
 from antiphon_server.advise.reasons import Cause
 from antiphon_server.advise.verdict import Verdict
@@ -271,6 +272,39 @@ def test_more_conversations_than_decode_has_room_for(conversations: int, verdict
     assert found.judgement.verdict is verdict
     wanted = {Verdict.ON: [], Verdict.CARE: [Cause.EVICTED], Verdict.OFF: [Cause.EVICTED]}[verdict]
     assert _cautions(found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("capacity", "decodes", "room"),
+    [
+        (200_000, 1, ("11 conversations", "5 conversations")),
+        (200_000, 2, ("23 conversations", "11 conversations")),
+        (40_000, 1, ("2 conversations", "1 conversation")),
+        (34_000, 1, ("1 conversation", "less than one conversation")),
+    ],
+)
+def test_how_many_conversations_fit_is_said_where_it_cannot_be_judged(
+    capacity: int, decodes: int, room: tuple[str, str]
+) -> None:
+    # 17,071 tokens for each, as above.
+    given = Given("qwen3-32b", "p5en", capacity=capacity)
+    found = _look(_many(), given, keep=10.0, decodes=decodes)
+    assert found.crowd is not None
+    assert found.crowd.held == pytest.approx(
+        capacity * decodes * 140 / sum(10 * (20_300 + 800 * i) for i in range(10))
+    )
+    told = " ".join(answers(found)[2].text)
+    assert f"decode's KV has room for {room[0]};" in told
+    assert f"the 50% of it that the router keeps for them by default, for {room[1]}." in told
+    assert "was not judged: pass --conversations" in told
+
+
+def test_where_it_is_judged_nothing_is_to_be_passed() -> None:
+    timely = traffic(*(timed(growing(10), begin=7.0 * i) for i in range(20)))
+    unknown = _look(_many(), Given(kv_bytes=262_144, bandwidth=58.0, prefill_rate=50_000.0))
+    assert unknown.crowd is None
+    for found in (_look(_many(), conversations=5), _look(timely), unknown):
+        assert "not judged" not in " ".join(answers(found)[2].text)
 
 
 def test_a_log_with_a_clock_shows_what_had_to_make_room() -> None:

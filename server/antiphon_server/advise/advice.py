@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from antiphon_server.advise.case import MANY_CONVERSATIONS, Case
+from antiphon_server.advise.crowd import SHARE, Crowd, crowd
 from antiphon_server.advise.curves import Curves, curves
 from antiphon_server.advise.fate import Fate, Keep, fates
 from antiphon_server.advise.fitted import Fitted, from_log
@@ -23,9 +24,6 @@ from antiphon_server.advise.turns import has_clock, turns_of
 from antiphon_server.advise.verdict import Judgement, Verdict, judge
 from antiphon_server.router.plan.reasons import Reason
 from antiphon_server.traces.trace import Trace
-
-_SHARE = 0.5
-"""As the router's ``keep_share`` is by default."""
 
 
 class NoTurnsError(ValueError):
@@ -58,7 +56,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``room``: conversations, as long as they end, that one engine's cache holds; None: unknown."""
+    """``room``: conversations, as long as they end, that one engine's cache holds; ``crowd``: that decode's
+    holds; None: unknown."""
 
     source: Source
     hardware: Hardware
@@ -74,6 +73,7 @@ class Advice:
     funnel: Funnel
     fleet: Fleet | None
     room: float | None
+    crowd: Crowd | None
     curves: Curves
 
 
@@ -109,13 +109,19 @@ def _filled(turns: Sequence[Turn], gap: float) -> tuple[list[Turn], int]:
 def _advice(
     trace: Trace, notes: tuple[str, ...], turns: list[Turn], asked: Asked, engines: Hardware, clock: bool
 ) -> Advice:
-    budget = int(engines.capacity * asked.decodes * _SHARE) if engines.capacity is not None else None
+    budget = int(engines.capacity * asked.decodes * SHARE) if engines.capacity is not None else None
     keep = asked.keep if asked.keep is not None else _keep(turns, asked, engines)
     found = fates(turns, Keep(keep=keep, budget=budget), clock=clock)
     held = retention(turns, found, keep)
     many = len({turn.conversation for turn in turns}) >= MANY_CONVERSATIONS
     followed = clock and asked.conversations is None  # then what had to make room is known turn by turn
     conversations = asked.conversations or (held.active if many else None)
+    holds = crowd(
+        engines.capacity and engines.capacity * asked.decodes,
+        held.chosen.pinned,
+        active=conversations,
+        followed=followed,
+    )
     policy = Policy()
     off, warm = (outlooks(turns, found.fates, engines, policy, warm=state) for state in (False, True))
     # Were every turn to come back in time: what speaks against reuse even then is not decode's memory.
@@ -143,7 +149,7 @@ def _advice(
         reuses=engines.reuses,
         estimated=trace.estimated,
         room=room,
-        fits=_fits(held, engines, conversations, asked.decodes) if not followed else None,
+        fits=holds.fits if holds is not None else None,
     )
     judgement = judge(case)
     needs = fleet(turns, off, warm, held.chosen, engines.capacity)
@@ -171,15 +177,9 @@ def _advice(
         case.funnel,
         needs,
         room,
+        holds,
         curves(turns, engines, held, off, warm),
     )
-
-
-def _fits(held: Retention, engines: Hardware, conversations: float | None, decodes: int) -> float | None:
-    wanted = held.chosen.pinned * (conversations or 0.0)
-    if engines.capacity is None or not wanted:
-        return None
-    return engines.capacity * decodes * _SHARE / wanted
 
 
 def _keep(turns: Sequence[Turn], asked: Asked, engines: Hardware) -> float:
@@ -190,5 +190,5 @@ def _keep(turns: Sequence[Turn], asked: Asked, engines: Hardware) -> float:
         return longest.keep
     room = None
     if engines.capacity is not None and asked.conversations:
-        room = engines.capacity * asked.decodes * _SHARE / asked.conversations
+        room = engines.capacity * asked.decodes * SHARE / asked.conversations
     return best_keep(first.options, room).keep

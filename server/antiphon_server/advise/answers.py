@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from antiphon_server.advise.advice import Advice
+from antiphon_server.advise.crowd import SHARE, Crowd
 from antiphon_server.advise.latency import Latency
 from antiphon_server.advise.retention import Retention
 from antiphon_server.quantiles import Spread
@@ -160,6 +161,8 @@ def _kept(advice: Advice) -> Answer:
         if capacity:
             said += f", of the {tokens(capacity)} that a decode engine has"
         text.append(f"{said}.")
+    if advice.crowd is not None and not advice.crowd.judged:
+        text.append(_unjudged(advice.crowd))
     if held.pinned_most:
         text.append(
             f"In this log at most {tokens(held.pinned_most)} tokens were pinned at once, "
@@ -176,6 +179,18 @@ def _kept(advice: Advice) -> Answer:
     )
     head = ("keep", "still there", "pins for", "pinned")
     return Answer("kept", question, tuple(text), Table(head, rows))
+
+
+def _unjudged(crowd: Crowd) -> str:
+    held, kept = (
+        _counted(int(number), "conversation") if number >= 1 else "less than one conversation"
+        for number in (crowd.held, crowd.kept)
+    )
+    return (
+        f"So decode's KV has room for {held}; the {SHARE:.0%} of it that the router keeps for them by "
+        f"default, for {kept}. The log does not tell how many are active at once, so whether that is enough was not "
+        "judged: pass --conversations."
+    )
 
 
 def _why_gone(held: Retention) -> str:
