@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from antiphon_server.advise.advice import Advice
 from antiphon_server.advise.crowd import SHARE, Crowd
 from antiphon_server.advise.latency import Latency
+from antiphon_server.advise.percent import percent
 from antiphon_server.advise.retention import Retention
 from antiphon_server.quantiles import Spread
 
@@ -45,7 +46,7 @@ def traffic(advice: Advice) -> str:
 
 
 def _nearly(share: float) -> str:
-    return "more than 99%" if share > 0.99 else f"{share:.0%} or more"
+    return "more than 99%" if share > 0.99 else f"{percent(share)} or more"
 
 
 def _counted(number: int, word: str) -> str:
@@ -83,13 +84,13 @@ def _repeats(advice: Advice) -> Answer:
     if found.typical is not None:
         half = f"; half of these turns repeat {_nearly(found.typical)}"
     text = [
-        f"{found.share:.0%} of the prompt tokens of later turns repeat the turn before{half}.",
+        f"{percent(found.share)} of the prompt tokens of later turns repeat the turn before{half}.",
         f"Prompts grow from {tokens(found.start)} to {tokens(found.end)} tokens in a conversation (medians).",
     ]
     if found.returning:
         text.append(
-            f"{found.answer_share:.0%} of what prefill must compute on later turns, if its cache is warm, is "
-            "the last answer, which decode has."
+            f"{percent(found.answer_share)} of what prefill must compute on later turns, if its cache is "
+            "warm, is the last answer, which decode has."
         )
     if found.rewritten:
         text.append(
@@ -101,7 +102,7 @@ def _repeats(advice: Advice) -> Answer:
             f"{stage.first}" if stage.first == stage.last else f"{stage.first}-{stage.last or ''}",
             f"{stage.turns:,}",
             tokens(stage.prompt),
-            f"{stage.share:.0%}",
+            percent(stage.share),
         )
         for stage in found.stages
     )
@@ -120,7 +121,7 @@ def _link(advice: Advice) -> Answer:
     else:
         first = (
             f"Fetching a prefix is no slower than computing it from {link.break_even:,} tokens on; "
-            f"{link.above:.0%} of what repeats is in longer ones."
+            f"{percent(link.above)} of what repeats is in longer ones."
         )
     text = [first]
     if link.typical:
@@ -147,11 +148,11 @@ def _kept(advice: Advice) -> Answer:
         f"Half of the turns come back within {seconds(gaps[0.5])}, nine in ten within {seconds(gaps[0.9])}, "
         f"95% within {seconds(gaps[0.95])}; by tokens that repeat, half within "
         f"{seconds(by_tokens.get(0.5, 0.0))}, 95% within {seconds(by_tokens.get(0.95, 0.0))}.",
-        f"Kept for {seconds(chosen.keep)}, {held.gone:.0%} of what repeats is gone before it is wanted"
+        f"Kept for {seconds(chosen.keep)}, {percent(held.gone)} of what repeats is gone before it is wanted"
         f"{_why_gone(held)}.",
     ]
     if held.known < 0.995:
-        text.append(f"The gap is known for {held.known:.0%} of what repeats.")
+        text.append(f"The gap is known for {percent(held.known)} of what repeats.")
     if chosen.pinned:
         said = (
             f"A turn pins its KV for {seconds(chosen.held)} on average; for each active conversation "
@@ -171,7 +172,7 @@ def _kept(advice: Advice) -> Answer:
     rows = tuple(
         (
             f"{seconds(option.keep)}{', chosen' if option is chosen else ''}",
-            f"{option.found:.0%}",
+            percent(option.found),
             seconds(option.held),
             tokens(option.pinned) if option.pinned else "-",
         )
@@ -188,8 +189,8 @@ def _unjudged(crowd: Crowd) -> str:
     )
     return (
         f"So decode's KV has room for {held}; the {SHARE:.0%} of it that the router keeps for them by "
-        f"default, for {kept}. The log does not tell how many are active at once, so whether that is enough was not "
-        "judged: pass --conversations."
+        f"default, for {kept}. The log does not tell how many are active at once, so whether that is enough "
+        "was not judged: pass --conversations."
     )
 
 
@@ -200,7 +201,7 @@ def _why_gone(held: Retention) -> str:
         (held.evicted, "makes room for others"),
         (held.busy, "is asked for while the turn before is in flight"),
     )
-    told = [f"{share:.0%} {words}" for share, words in causes if share >= 0.005]
+    told = [f"{percent(share)} {words}" for share, words in causes if share >= 0.005]
     return f": {', '.join(told)}" if told else ""
 
 
@@ -211,10 +212,10 @@ def _ttft(advice: Advice) -> Answer:
         f"{_goes(cold.off.p99, cold.on.p99)}; if it is warm, p95 {_goes(warm.off.p95, warm.on.p95)} and p99 "
         f"{_goes(warm.off.p99, warm.on.p99)}.",
         "First turns, and turns whose KV is gone or not worth fetching, stay as they are: "
-        f"{_path(cold, 'cold'):.0%} of all.",
+        f"{percent(_path(cold, 'cold'))} of all.",
     ]
     if advice.cached is not None:
-        text.append(f"Prefill's own cache had {advice.cached:.0%} of what it could have, by the log.")
+        text.append(f"Prefill's own cache had {percent(advice.cached)} of what it could have, by the log.")
     rows = [
         _row("cache cold, without", cold.off),
         _row("cache cold, with reuse", cold.on),

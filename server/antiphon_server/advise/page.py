@@ -10,6 +10,7 @@ from antiphon_server.advise import answers
 from antiphon_server.advise.advice import Advice
 from antiphon_server.advise.answers import Answer, Table
 from antiphon_server.advise.copying import engine_json, environment, router_yaml
+from antiphon_server.advise.percent import percent
 from antiphon_server.advise.pictures import pictures
 
 _TITLE = "Two-way KV reuse for your traffic"
@@ -54,7 +55,7 @@ def _verdict(advice: Advice) -> str:
 def _figures(advice: Advice) -> str:
     cold, warm, held = advice.cold, advice.warm, advice.retention
     shown = [
-        ("repeats", f"{advice.repetition.share:.0%}", "of later prompts' tokens"),
+        ("repeats", percent(advice.repetition.share), "of later prompts' tokens"),
         (
             "pays from",
             "never" if advice.interconnect.break_even is None else f"{advice.interconnect.break_even:,}",
@@ -62,7 +63,7 @@ def _figures(advice: Advice) -> str:
         ),
         (
             "gone too early",
-            f"{held.gone:.0%}" if held.known else "not known",
+            percent(held.gone) if held.known else "not known",
             f"if kept for {answers.seconds(held.chosen.keep)}",
         ),
         ("mean TTFT, cache cold", _change(cold.gain), _from_to(cold.off.mean, cold.on.mean)),

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 from antiphon_server.advise import answers
 from antiphon_server.advise.advice import Advice
 from antiphon_server.advise.curves import Points
+from antiphon_server.advise.percent import percent
 from antiphon_server.bench.picture import BLUE, GREY, INK, LINES, MUTED, PALE, axes_of
 
 _COLOURS = {
@@ -97,11 +98,11 @@ def _tokens(axes: Axes, advice: Advice) -> str:
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(labelsize=9)
-    return f"Bars: {part.share(part.used):.0%} of all prompt tokens are reused"
+    return f"Bars: {percent(part.share(part.used))} of all prompt tokens are reused"
 
 
 def _share(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.005 else "<1%"
+    return percent(share) if share >= 0.005 else "<1%"
 
 
 def _repeats(axes: Axes, advice: Advice) -> str:
@@ -152,7 +153,7 @@ def _gaps(axes: Axes, advice: Advice) -> str:
     axes.set_ylim(0, 1.03)
     _times(axes, 1e3)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    return f"Line: {keep.found:.0%} of what repeats has come back when it is given up"
+    return f"Line: {percent(keep.found)} of what repeats has come back when it is given up"
 
 
 def _pinned(axes: Axes, advice: Advice) -> str:

@@ -18,6 +18,7 @@ from antiphon_server.advise.case import (
     REWRITTEN,
     Case,
 )
+from antiphon_server.advise.percent import percent
 from antiphon_server.advise.repetition import Repetition
 
 
@@ -57,8 +58,8 @@ def one_shot(case: Case) -> Reason | None:
     found = case.repetition
     if case.anonymous >= ANONYMOUS:
         text = (
-            f"{case.anonymous:.0%} of the turns name no conversation, so nothing can be kept for them. Let "
-            "clients send ids (wrap them with the SDK), log again, and run this again."
+            f"{percent(case.anonymous)} of the turns name no conversation, so nothing can be kept for them. "
+            "Let clients send ids (wrap them with the SDK), log again, and run this again."
         )
         return Reason(Cause.ANONYMOUS, text)
     if found.single == found.conversations and found.conversations >= FEW_RETURNS:
@@ -87,19 +88,19 @@ def few(case: Case) -> Reason:
 def times(case: Case) -> Reason:
     gain = case.hoped
     text = (
-        f"The log tells the time before the next turn for {case.retention.known:.0%} of what repeats, and "
-        f"all depends on it: kept is for {case.keep:.0f} s. If every turn came back in time, mean TTFT would "
-        f"fall by {gain.gain:.0%} ({gain.off.mean:.2f} s to {gain.on.mean:.2f} s) where prefill's cache is "
-        "cold. Log times, or pass --gap SECONDS to try one."
+        f"The log tells the time before the next turn for {percent(case.retention.known)} of what repeats, "
+        f"and all depends on it: kept is for {case.keep:.0f} s. If every turn came back in time, mean TTFT "
+        f"would fall by {percent(gain.gain)} ({gain.off.mean:.2f} s to {gain.on.mean:.2f} s) where prefill's "
+        "cache is cold. Log times, or pass --gap SECONDS to try one."
     )
     return Reason(Cause.TIMES, text)
 
 
 def untold(case: Case) -> Reason:
     text = (
-        f"The log tells what repeats for {case.repetition.told:.0%} of later turns' prompt tokens only. Log "
-        "requests with their messages, or run the router with reuse for a while: its log tells it of turns "
-        "that reused."
+        f"The log tells what repeats for {percent(case.repetition.told)} of later turns' prompt tokens only. "
+        "Log requests with their messages, or run the router with reuse for a while: its log tells it of "
+        "turns that reused."
     )
     return Reason(Cause.UNTOLD, text)
 
@@ -120,12 +121,12 @@ def losses(case: Case) -> tuple[Reason, ...]:
     )
     for tokens, cause, words in ranked:
         if part.share(tokens) >= 0.3:
-            reasons.append(Reason(cause, f"{part.share(tokens):.0%} of all prompt tokens {words}."))
+            reasons.append(Reason(cause, f"{percent(part.share(tokens))} of all prompt tokens {words}."))
     gain = case.hoped
     text = (
-        f"Even if every turn came back in time, mean TTFT would fall by {max(0.0, gain.gain):.0%} "
-        f"({gain.off.mean * 1e3:.0f} ms to {gain.on.mean * 1e3:.0f} ms), {found.share:.0%} of later prompts "
-        "repeating."
+        f"Even if every turn came back in time, mean TTFT would fall by {percent(max(0.0, gain.gain))} "
+        f"({gain.off.mean * 1e3:.0f} ms to {gain.on.mean * 1e3:.0f} ms), {percent(found.share)} of later "
+        "prompts repeating."
     )
     return (*reasons, Reason(Cause.SMALL, text))
 
@@ -145,7 +146,7 @@ def short(case: Case) -> Reason:
         return Reason(Cause.INTERCONNECT, text)
     text = (
         f"Fetching KV pays from {link.break_even:,} tokens on; the typical prefix has {link.typical:,}, and "
-        f"{link.above:.0%} of what repeats is in longer ones."
+        f"{percent(link.above)} of what repeats is in longer ones."
     )
     return Reason(Cause.SHORT, text)
 
@@ -158,7 +159,9 @@ def unpaid(case: Case) -> tuple[Reason, ...]:
         reasons.append(gone(case))
     if case.cached is not None and case.warm.gain < case.cold.gain:
         reasons.append(warm_cache(case))
-    text = f"Mean TTFT would fall by {max(0.0, case.gain):.0%}, {max(0.0, case.saved) * 1e3:.0f} ms a turn."
+    text = (
+        f"Mean TTFT would fall by {percent(max(0.0, case.gain))}, {max(0.0, case.saved) * 1e3:.0f} ms a turn."
+    )
     return (*reasons, Reason(Cause.SMALL, text))
 
 
@@ -166,8 +169,8 @@ def crowded(case: Case) -> Reason:
     """Decode has no room for what is active."""
     text = (
         f"Even kept for {case.keep:.0f} s only, active conversations pin "
-        f"{case.retention.chosen.pinned:,.0f} tokens each, and decode may keep {case.fits or 0.0:.0%} of "
-        "what all of them pin: the rest is given up before its next turn. More decode engines, or fewer "
+        f"{case.retention.chosen.pinned:,.0f} tokens each, and decode may keep {percent(case.fits or 0.0)} "
+        "of what all of them pin: the rest is given up before its next turn. More decode engines, or fewer "
         "conversations on them, would change that."
     )
     return Reason(Cause.EVICTED, text)
@@ -177,34 +180,36 @@ def gone(case: Case) -> Reason:
     held = case.retention
     if held.busy > held.idle + held.chance + held.evicted:
         text = (
-            f"{held.busy:.0%} of what repeats is in turns that begin while the one before is in flight: what "
-            "is kept of a conversation goes to one turn at a time. Give parallel branches ids of their own."
+            f"{percent(held.busy)} of what repeats is in turns that begin while the one before is in flight: "
+            "what is kept of a conversation goes to one turn at a time. Give parallel branches ids of their "
+            "own."
         )
         return Reason(Cause.PARALLEL, text)
     if held.evicted > held.idle + held.chance:
         text = (
-            f"{held.evicted:.0%} of what repeats would be given up to make room before the next turn: "
+            f"{percent(held.evicted)} of what repeats would be given up to make room before the next turn: "
             "decode's memory holds fewer conversations than are active."
         )
         return Reason(Cause.EVICTED, text)
     if held.chance > held.idle:
         text = (
-            f"{held.gone:.0%} of what repeats would be gone before the next turn, most of it as the router "
-            "ends leases early: after so long hardly any conversation comes back (least_chance)."
+            f"{percent(held.gone)} of what repeats would be gone before the next turn, most of it as the "
+            "router ends leases early: after so long hardly any conversation comes back (least_chance)."
         )
         return Reason(Cause.GAPS, text)
     gaps = dict(held.gaps_by_tokens)
     text = (
-        f"{held.gone:.0%} of what repeats would be gone before the next turn: kept is for {case.keep:.0f} s, "
-        f"half of it comes back after {gaps.get(0.5, 0):,.0f} s or more."
+        f"{percent(held.gone)} of what repeats would be gone before the next turn: kept is for "
+        f"{case.keep:.0f} s, half of it comes back after {gaps.get(0.5, 0):,.0f} s or more."
     )
     return Reason(Cause.GAPS, text)
 
 
 def warm_cache(case: Case) -> Reason:
     text = (
-        f"Prefill's own cache had {case.cached or 0.0:.0%} of what it could have: what is left for decode to "
-        f"give are the answers, {case.repetition.answer_share:.0%} of what prefill computes then."
+        f"Prefill's own cache had {percent(case.cached or 0.0)} of what it could have: what is left for "
+        f"decode to give are the answers, {percent(case.repetition.answer_share)} of what prefill computes "
+        "then."
     )
     return Reason(Cause.WARM, text)
 
@@ -224,16 +229,16 @@ def gain_of(case: Case) -> Reason:
     cold, warm = case.cold, case.warm
     if case.cached is None:
         text = (
-            f"Expected mean TTFT falls by {cold.gain:.0%} ({cold.off.mean:.2f} s to {cold.on.mean:.2f} s) "
-            f"where prefill's own cache does not have the conversation, by {warm.gain:.0%} "
+            f"Expected mean TTFT falls by {percent(cold.gain)} ({cold.off.mean:.2f} s to {cold.on.mean:.2f} "
+            f"s) where prefill's own cache does not have the conversation, by {percent(warm.gain)} "
             f"({warm.off.mean:.2f} s to {warm.on.mean:.2f} s) where it still has. The log does not say which "
             "is yours." + (f" {_room(case.room)}" if case.room is not None else "")
         )
     else:
         text = (
-            f"Expected mean TTFT falls by {case.gain:.0%}, {case.saved * 1e3:.0f} ms a turn: prefill's own "
-            f"cache had {case.cached:.0%} of what it could have (with none of it {cold.gain:.0%}, with all "
-            f"{warm.gain:.0%})."
+            f"Expected mean TTFT falls by {percent(case.gain)}, {case.saved * 1e3:.0f} ms a turn: prefill's "
+            f"own cache had {percent(case.cached)} of what it could have (with none of it "
+            f"{percent(cold.gain)}, with all {percent(warm.gain)})."
         )
     return Reason(Cause.GAIN, text)
 
@@ -261,8 +266,8 @@ def cautions(case: Case) -> tuple[Reason, ...]:
     lost = found.lost / (found.lost + found.repeated) if found.lost + found.repeated else 0.0
     if lost >= REWRITTEN or found.rewritten_share >= REWRITTEN:
         text = (
-            f"{found.rewritten_share:.0%} of later turns change their history (compaction, trimming, dropped "
-            f"thoughts): {lost:.0%} of what decode held is lost by it."
+            f"{percent(found.rewritten_share)} of later turns change their history (compaction, trimming, "
+            f"dropped thoughts): {percent(lost)} of what decode held is lost by it."
         )
         cautions.append(Reason(Cause.REWRITTEN, text))
     if case.fits is not None and case.fits < 1.0:
@@ -283,6 +288,6 @@ def cautions(case: Case) -> tuple[Reason, ...]:
     if case.estimated:
         cautions.append(Reason(Cause.ESTIMATED, "Lengths are estimated from text, as the log has no usage."))
     if held.known >= KNOWN and case.pays and not case.clear:
-        text = f"The gain is small: {case.gain:.0%} of the mean TTFT, {case.saved * 1e3:.0f} ms a turn."
+        text = f"The gain is small: {percent(case.gain)} of the mean TTFT, {case.saved * 1e3:.0f} ms a turn."
         cautions.append(Reason(Cause.SMALL, text))
     return tuple(cautions)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from antiphon_server.advise.fleet import CONVERSATIONS, Fleet
 from antiphon_server.advise.interconnect import Interconnect
+from antiphon_server.advise.percent import percent
 from antiphon_server.advise.retention import Option, Retention
 
 ENOUGH = 0.95
@@ -83,7 +84,7 @@ def settings(
 
 def _paths(link: Interconnect) -> Setting:
     if link.above < USABLE:
-        why = f"{link.above:.0%} of what repeats is long enough to be fetched; appends move nothing"
+        why = f"{percent(link.above)} of what repeats is long enough to be fetched; appends move nothing"
         return Setting("paths", "[cold, append]", why)
     return Setting("paths", "[cold, reuse, append]", "each turn takes the one expected to be fastest")
 
@@ -94,8 +95,8 @@ def _keep(option: Option, held: Retention) -> Setting:
     longest = held.options[-1]
     limit = "as long as decode's memory allows; " if option.found < ENOUGH * longest.found else ""
     why = (
-        f"{limit}finds {option.found:.0%} of the tokens that repeat; {longest.keep:.0f} s would find "
-        f"{longest.found:.0%} and pin {longest.pinned / max(option.pinned, 1):.1f} times as much"
+        f"{limit}finds {percent(option.found)} of the tokens that repeat; {longest.keep:.0f} s would find "
+        f"{percent(longest.found)} and pin {longest.pinned / max(option.pinned, 1):.1f} times as much"
     )
     return Setting("keep", f"{option.keep:.0f}", why)
 
