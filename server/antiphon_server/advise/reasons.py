@@ -218,7 +218,7 @@ def unseen(case: Case) -> Reason:
     text = (
         "What is gained depends on whether prefill's own cache still holds the conversation, which this log "
         f"does not tell: where it does, only {max(0.0, case.warm.saved) * 1e3:.0f} ms a turn. Log cached "
-        "tokens (vLLM: --enable-prompt-tokens-details), or look at prefill's hit rate "
+        "tokens, which vLLM tells with --enable-prompt-tokens-details, or look at prefill's hit rate "
         "(vllm:prefix_cache_hits_total by vllm:prefix_cache_queries_total); antiphon bench sweep measures "
         "both states."
     )
