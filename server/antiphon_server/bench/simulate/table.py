@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from antiphon_server.bench.grid import Grid
 from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.report import Report
 from antiphon_server.bench.simulate.run import Result
@@ -68,12 +68,10 @@ def tables(report: Report) -> RenderableType:
     """Waiting times, then load."""
     parts: list[RenderableType] = [Text(LINE, style="bold yellow") for LINE in report.conditions()[:1]]
     for columns, row in ((TTFT, ttft_row), (LOAD, load_row)):
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for column in columns:
-            table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+        grid = Grid(columns)
         for result in report.results:
-            table.add_row(*row(result))
-        parts += [table, Text()]
+            grid.add(*row(result))
+        parts += [grid, Text()]
     parts += [Text(line) for line in report.conditions()[1:]]
     return Group(*parts)
 
