@@ -106,9 +106,8 @@ async def _routing(settings: RouterSettings) -> AsyncIterator[str]:
 StartStack = Callable[..., SimulatedStack]
 
 
-@pytest.fixture
-def simulated_stack() -> Iterator[StartStack]:
-    """Start one: ``prefill``, ``decode`` and ``router`` are settings; ``routers``: of several, by name."""
+@contextlib.contextmanager
+def _stacks() -> Iterator[StartStack]:
     with contextlib.ExitStack() as ends:
 
         def start(
@@ -128,3 +127,17 @@ def simulated_stack() -> Iterator[StartStack]:
             return background.start()
 
         yield start
+
+
+@pytest.fixture
+def simulated_stack() -> Iterator[StartStack]:
+    """Starts one: ``prefill``, ``decode`` and ``router`` are settings; ``routers``: of several, by name."""
+    with _stacks() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def idle_stack() -> Iterator[SimulatedStack]:
+    """One for all tests of a module that ask no turn of it."""
+    with _stacks() as start:
+        yield start()

@@ -20,7 +20,7 @@ DATA = Path(__file__).parents[2] / "data"
 LARGE = {"capacity": 32768}
 """Blocks, for a long prompt of a byte a token."""
 
-SHORT = ("--conversations", "8", "--longest-answer", "8")
+SHORT = ("--conversations", "6", "--turns", "6")
 
 Play = Callable[..., Result]
 
@@ -28,7 +28,7 @@ Play = Callable[..., Result]
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
     def played(*options: str, data: str | Path = "coding_agents", time: str = "none") -> Result:
-        told = ["--time", time, "--out", str(tmp_path / "out"), *options]
+        told = ["--time", time, "--out", str(tmp_path / "out"), "--longest-answer", "8", *options]
         return CliRunner().invoke(app, ["replay", str(DATA / data), *told])
 
     return played
@@ -53,10 +53,10 @@ def test_blocks_become_prompts_of_the_recorded_length(
     simulated_stack: Any, play: Play, figures: Any, tmp_path: Path
 ) -> None:
     stack = simulated_stack(prefill=LARGE, decode=LARGE)
-    result = play("--router", stack.router, "--scale", "32", "--clients", "4", *SHORT)
+    result = play("--router", stack.router, "--scale", "32", "--clients", "3", *SHORT)
     assert result.exit_code == 0, result.output
     found = figures()
-    recorded = {c.name: c.calls for c in read([DATA / "coding_agents"]).conversations[:8]}
+    recorded = {c.name: c.calls[:6] for c in read([DATA / "coding_agents"]).conversations[:6]}
     assert len(found["turns"]) == sum(map(len, recorded.values()))
     exact = 0
     for turn in found["turns"]:
@@ -69,7 +69,7 @@ def test_blocks_become_prompts_of_the_recorded_length(
             assert turn["prompt"] < length + 12
             exact += 1
     assert exact > len(recorded)
-    assert at_once(found["turns"]) == 4
+    assert at_once(found["turns"]) == 3
     with (tmp_path / "out" / "turns.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found["turns"])
     assert (tmp_path / "out" / "replay.png").read_bytes().startswith(b"\x89PNG")
@@ -84,7 +84,7 @@ def test_every_answer_of_recorded_text_is_compared_and_decode_holds_what_was_sai
     simulated_stack: Any, play: Play, figures: Any, data: str
 ) -> None:
     stack = simulated_stack(prefill=LARGE, decode=LARGE)
-    options = ("--conversations", "2", "--clients", "2", "--longest-answer", "40", "--turns", "6")
+    options = ("--conversations", "2", "--clients", "2", "--longest-answer", "40", "--turns", "4")
     result = play("--router", stack.router, "--compare", *options, data=data)
     assert result.exit_code == 0, result.output
     found = figures()
@@ -113,7 +113,7 @@ def test_foreign_kv_is_seen_as_a_difference(simulated_stack: Any, play: Play, fi
     # An engine that believes every handle, and text that does not tokenise back to what was sampled.
     stack = simulated_stack(prefill={"check": False, "drift": True, **LARGE}, decode={"drift": True, **LARGE})
     result = play(
-        "--router", stack.router, "--compare", "--conversations", "1", "--turns", "4", data="tau_bench"
+        "--router", stack.router, "--compare", "--conversations", "1", "--turns", "3", data="tau_bench"
     )
     assert result.exit_code == 1, result.output
     (difference, *_) = figures()["differences"]
@@ -128,8 +128,8 @@ def test_a_stream_that_breaks_off_ends_its_conversation_and_no_other(
 ) -> None:
     stack = simulated_stack()
     stack.decode.faults.add(Fault(kind="cut", chunks=3, path="/v1/chat"))
-    options = ("--router", stack.router, "--conversations", "3", "--scale", "32", "--no-warm-up")
-    result = play(*options)
+    options = ("--conversations", "3", "--scale", "64", "--turns", "3", "--no-warm-up")
+    result = play("--router", stack.router, *options)
     assert result.exit_code == 1, result.output
     found = figures()
     failed = [turn for turn in found["turns"] if turn["error"]]
@@ -150,7 +150,7 @@ def test_any_server_is_replayed_against_and_its_faults_are_told(
     # An engine by itself: no router of ours, no paths, no ids.
     stack = simulated_stack()
     stack.decode.faults.add(Fault(path="/v1/chat", **fault))
-    options = ("--conversations", "2", "--scale", "32", "--turns", "3", "--no-warm-up")
+    options = ("--conversations", "2", "--scale", "64", "--turns", "2", "--no-warm-up")
     result = play("--router", f"plain={stack.decode_url}", *options)
     assert result.exit_code == 1, result.output
     found = figures()
@@ -167,7 +167,7 @@ def test_a_server_that_is_gone_ends_the_replay_with_what_was_measured(
 ) -> None:
     stack = simulated_stack()
     stack.decode.faults.add(Fault(kind="drop", path="/v1/chat", times=100))
-    result = play("--router", f"plain={stack.decode_url}", "--scale", "32", "--no-warm-up")
+    result = play("--router", f"plain={stack.decode_url}", "--scale", "64", "--no-warm-up")
     assert result.exit_code == 1, result.output
     found = figures()
     assert len(found["turns"]) == 8
@@ -177,18 +177,8 @@ def test_a_server_that_is_gone_ends_the_replay_with_what_was_measured(
 def test_a_turn_that_takes_too_long_fails(simulated_stack: Any, play: Play, figures: Any) -> None:
     stack = simulated_stack()
     stack.decode.faults.add(Fault(kind="slow", seconds=60.0, path="/v1/chat"))
-    options = (
-        "--router",
-        stack.router,
-        "--conversations",
-        "2",
-        "--turns",
-        "1",
-        "--scale",
-        "32",
-        "--no-warm-up",
-    )
-    result = play(*options, "--timeout", "1")
+    options = ("--conversations", "2", "--turns", "1", "--scale", "64", "--no-warm-up", "--timeout", "1")
+    result = play("--router", stack.router, *options)
     stack.decode.faults.clear()
     assert result.exit_code == 1, result.output
     assert [turn["error"] for turn in figures()["turns"] if turn["error"]] == [
@@ -235,18 +225,8 @@ def test_gaps_pass_between_an_answer_and_the_next_turn(
 
 
 def test_gain_that_no_machine_reaches_fails(simulated_stack: Any, play: Play) -> None:
-    options = (
-        "--compare",
-        "--conversations",
-        "1",
-        "--scale",
-        "64",
-        "--turns",
-        "2",
-        "--at-least",
-        "off/on=1e9",
-    )
-    result = play("--router", simulated_stack().router, *options)
+    options = ("--compare", "--conversations", "1", "--scale", "64", "--turns", "2")
+    result = play("--router", simulated_stack().router, *options, "--at-least", "off/on=1e9")
     assert result.exit_code == 1
     assert "below the 1e+09 that was asked for" in result.output
 
@@ -264,9 +244,9 @@ def test_gain_that_no_machine_reaches_fails(simulated_stack: Any, play: Play) ->
     ],
 )
 def test_what_cannot_be_replayed_is_a_fault(
-    simulated_stack: Any, play: Play, options: tuple[str, ...], fault: str
+    idle_stack: Any, play: Play, options: tuple[str, ...], fault: str
 ) -> None:
-    result = play("--router", simulated_stack().router, *options)
+    result = play("--router", idle_stack.router, *options)
     assert result.exit_code == 2, result.output
     assert fault in result.output
     assert "Traceback" not in result.output

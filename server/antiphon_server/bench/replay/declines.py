@@ -11,10 +11,10 @@ TIMEOUT_S = 10.0
 _SERIES = "antiphon_append_declined_total"
 
 
-def declines(router: str) -> dict[str, int]:
+def declines(client: httpx.Client, router: str) -> dict[str, int]:
     """Turns by reason, since its start; none from a server that does not count them."""
     try:
-        reply = httpx.get(f"{router}/metrics", timeout=TIMEOUT_S, trust_env=False)
+        reply = client.get(f"{router}/metrics", timeout=TIMEOUT_S)
         families = list(text_string_to_metric_families(reply.text if reply.status_code == 200 else ""))
     except (httpx.HTTPError, ValueError):
         return {}

@@ -103,6 +103,7 @@ class Player:
         self._sleep = sleep
         self._run = uuid.uuid4().hex[:12]
         self._clients = {arm.name: self._client(arm) for arm in arms}
+        self._http = httpx.Client(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._gone = 0
         self._begun = clock()
         self.played = Played()
@@ -130,6 +131,7 @@ class Player:
         """Its connections."""
         for client in self._clients.values():
             await client.close()
+        self._http.close()
 
     async def warm_up(self) -> None:
         """Two short turns of each arm, which count for nothing: first forward passes, connections between the
@@ -155,7 +157,7 @@ class Player:
     async def _play(self, arm: Arm, group: Sequence[Script]) -> dict[str, list[Timed]]:
         """A group by one arm: its turns, by conversation, as long as they are to be compared."""
         self._watcher.begin(arm.name, len(group))
-        counters, declined = await self._counted(arm)
+        counters, declined = await asyncio.to_thread(self._counted, arm)
         begun = self._clock()
         waiting = iter(group)
         heard: dict[str, list[Timed]] = {}
@@ -169,7 +171,7 @@ class Player:
             self.played.stopped = str(several.exceptions[0])
         played = self.played
         played.seconds[arm.name] = played.seconds.get(arm.name, 0.0) + self._clock() - begun
-        counters_after, declined_after = await self._counted(arm)
+        counters_after, declined_after = await asyncio.to_thread(self._counted, arm)
         played.declined.setdefault(arm.name, Counter()).update(since(declined, declined_after))
         if counters is not None and counters_after is not None:
             for kept, old, new in zip((played.prefill, played.decode), counters, counters_after, strict=True):
@@ -256,17 +258,15 @@ class Player:
                 if found is not None:
                     self.played.differences.append(found)
 
-    async def _counted(self, arm: Arm) -> tuple[tuple[Counters, Counters] | None, dict[str, int]]:
+    def _counted(self, arm: Arm) -> tuple[tuple[Counters, Counters] | None, dict[str, int]]:
         """What the engines, and the router that an arm asks, have counted so far."""
-        return await asyncio.to_thread(self._counters), await asyncio.to_thread(declines, arm.router)
-
-    def _counters(self) -> tuple[Counters, Counters] | None:
+        declined = declines(self._http, arm.router)
         if self._engines is None:
-            return None
+            return None, declined
         try:
-            return self._engines.prefill_counters(), self._engines.decode_counters()
+            return (self._engines.prefill_counters(), self._engines.decode_counters()), declined
         except httpx.HTTPError:  # an engine is down: the turns say so
-            return None
+            return None, declined
 
     def _client(self, arm: Arm) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(
