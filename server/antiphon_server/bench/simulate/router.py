@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
-
 from antiphon_server.bench.simulate.engine import Engine, Lease
 from antiphon_server.bench.simulate.legs import Begun, Filled, decode, prefill
 from antiphon_server.bench.simulate.memory import Talk
@@ -19,7 +17,7 @@ from antiphon_server.bench.simulate.policy import Policy
 from antiphon_server.bench.simulate.served import Served, served
 from antiphon_server.bench.simulate.upstream import MODEL, ModelledUpstream
 from antiphon_server.bench.simulate.workload import Turn
-from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.config.config import Exactly
 from antiphon_server.router.fleet.placement import Place
 from antiphon_server.router.fleet.worker import Role, Worker
 from antiphon_server.router.gate.identity import Identity, Key
@@ -34,21 +32,6 @@ from antiphon_server.router.turn.exchange import InFlight
 from antiphon_server.router.turn.request import Forced
 
 _UNBOUNDED = 1e9
-
-
-class Settings(RouterSettings):
-    """The router's, but for its environment: a simulation depends on nothing outside."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 class Router:
@@ -74,7 +57,7 @@ class Router:
             "tenant_conversations": 100_000,
         }
         self.state = State(
-            Settings(
+            Exactly(
                 prefill=[*prefills],
                 decode=[*decodes],
                 paths=[*policy.paths],

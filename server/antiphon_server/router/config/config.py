@@ -171,7 +171,7 @@ def _resolved(source: dict[str, Given], faults: list[Fault]) -> dict[str, Given]
     return values
 
 
-class _Exactly(RouterSettings):
+class Exactly(RouterSettings):
     """Only what it is given: the environment was read already."""
 
     @classmethod
@@ -186,7 +186,7 @@ class _Exactly(RouterSettings):
         return (init_settings,)
 
 
-class _Sound(_Exactly):
+class _Sound(Exactly):
     """Each setting for itself."""
 
     @model_validator(mode="after")
