@@ -15,7 +15,7 @@ from antiphon_server.advise.hardware import Hardware
 from antiphon_server.advise.turn import Turn
 from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.plan.forecast import Growth, forecast
-from antiphon_server.router.plan.plan import EngineState, plan
+from antiphon_server.router.plan.plan import EngineState, Expected, plan
 from antiphon_server.router.plan.reasons import Path, Reason
 from antiphon_server.router.store.frontier import Frontier
 
@@ -71,15 +71,7 @@ def _outlook(
     held = turn.prompt - new
     rates.local = min(1.0, local / held) if held else 0.0
     grown = Growth(held, new, known=turn.extends)
-    expected = forecast(
-        grown,
-        rates,
-        prefill=_PREFILL,
-        decode=_DECODE,
-        same_prefill=True,
-        streams=policy.streams,
-        room=policy.stall,
-    )
+    expected = _forecast(grown, rates, policy)
     cold, reuse, append = expected.cold or 0.0, expected.reuse or 0.0, expected.append or 0.0
     local = min(local, held)
     work_cold = hardware.prefill(turn.prompt - local, turn.prompt)
@@ -93,15 +85,7 @@ def _outlook(
         # The router sees only that the history was changed, and takes half of it for held.
         half = min(turn.held, turn.prompt) // 2
         rates.local = min(1.0, local / half) if half else 0.0
-        planned = forecast(
-            Growth(half, turn.prompt - half, known=False),
-            rates,
-            prefill=_PREFILL,
-            decode=_DECODE,
-            same_prefill=True,
-            streams=policy.streams,
-            room=policy.stall,
-        )
+        planned = _forecast(Growth(half, turn.prompt - half, known=False), rates, policy)
     chosen = plan(
         Frontier(_KEY, b"", "", "", "", turn.held, math.inf, 0.0, turn.held),
         absent=Reason.FIRST,
@@ -123,3 +107,15 @@ def _outlook(
         busy = hardware.prefill(new, turn.prompt) + hardware.pulling(pulled)
         return Outlook(chosen.path, chosen.reason, cold, reuse, work_cold, busy, pulled=pulled)
     return replace(as_today, reason=chosen.reason)
+
+
+def _forecast(grown: Growth, rates: KnownRates, policy: Policy) -> Expected:
+    return forecast(
+        grown,
+        rates,
+        prefill=_PREFILL,
+        decode=_DECODE,
+        same_prefill=True,
+        streams=policy.streams,
+        room=policy.stall,
+    )
