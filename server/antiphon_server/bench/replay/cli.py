@@ -94,7 +94,8 @@ def replay(
     and vLLM multi-turn files. The model's own answers stand where the recorded ones stood. Several arms are
     interleaved, conversation by conversation, and their answers compared.
 
-    Ends with 0, with 1 if answers differ, a turn failed or --at-least is missed, with 2 if it could not run.
+    Ends with 0, with 1 if answers differ, a turn failed, an arm that was to reuse never did, or --at-least is
+    missed, with 2 if it could not run.
     """
     import os
 

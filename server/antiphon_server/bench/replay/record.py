@@ -117,9 +117,30 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """``turns``: later ones, all without reuse. ``outcomes``: these by path and reason, most frequent first.
+    ``chosen``: all by the router's own choice, which is no fault."""
+
+    arm: str
+    turns: int
+    outcomes: Mapping[str, int]
+    chosen: bool
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes.items())
+        if self.chosen:
+            return f"{self.arm} reused nothing, as plain P/D was expected to be faster: {told}"
+        return (
+            f"{self.arm} reused nothing in {self.turns} later turns: {told}. The router's log has the causes "
+            "(an arm that is not to reuse: name it off or cold)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """``sources``: what was read. ``setting``: how it was replayed, for people. ``compared``: turns whose
-    answers were compared between arms. ``stopped``: why it ended before its end."""
+    answers were compared between arms. ``stopped``: why it ended before its end. ``idle``: arms that were to
+    reuse and never did."""
 
     sources: tuple[str, ...]
     setting: tuple[str, ...]
@@ -132,6 +153,7 @@ class Replay:
     conditions: Conditions
     turns: tuple[Served, ...]
     stopped: str | None = None
+    idle: tuple[Idle, ...] = ()
 
     @property
     def errors(self) -> int:
@@ -142,9 +164,11 @@ class Replay:
 
 
 def exit_code(replay: Replay) -> int:
-    """1: an answer differs, a turn failed, it was stopped, or a ratio is below what was asked for."""
+    """1: an answer differs, a turn failed, it was stopped, an arm reused nothing, or a ratio is below what
+    was asked for."""
     enough = all(ratio.enough for ratio in replay.ratios)
-    faults = replay.differences or replay.errors or replay.stopped
+    idle = any(not one.chosen for one in replay.idle)
+    faults = replay.differences or replay.errors or replay.stopped or idle
     return 0 if enough and not faults else 1
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from antiphon_server.bench.replay.idle import idle
 from antiphon_server.bench.replay.play import Manner, Played, Player
 from antiphon_server.bench.replay.record import Ratio, Replay, Served, ratio_of, rows_of, total_of
 from antiphon_server.bench.replay.script import Script, Size
@@ -95,6 +96,7 @@ def run(
         conditions=target.conditions,
         turns=tuple(found.turns),
         stopped=found.stopped,
+        idle=tuple(idle([arm.name for arm in target.arms if arm.stamps], found.turns)),
     )
 
 

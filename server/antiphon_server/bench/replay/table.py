@@ -97,6 +97,8 @@ def faults(replay: Replay) -> Iterator[str]:
         yield f"ANSWERS DIFFER  {difference}"
     if len(replay.differences) > _SHOWN:
         yield f"and {len(replay.differences) - _SHOWN} more conversations differ"
+    for idle in replay.idle:
+        yield f"{'note:' if idle.chosen else 'FAILED '} {idle}"
 
 
 def verdicts(replay: Replay) -> Iterator[str]:
