@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -185,3 +186,31 @@ def test_durations_are_short(value: float, text: str) -> None:
 )
 def test_tokens_are_short(value: float, text: str) -> None:
     assert tokens(value) == text
+
+
+@pytest.mark.parametrize("clock", [False, True])
+def test_where_data_do_not_suffice_nothing_is_sized(clock: bool) -> None:
+    # Two of ten gaps are known, or there are few turns.
+    rows = growing(3) if clock else (*growing(2), *(replace(c, gap=None) for c in growing(10)[2:]))
+    trace = traffic(timed(rows)) if clock else traffic(*([rows] * 20))
+    found = advise(trace, Asked(Given("qwen3-32b", "p5en")))
+    assert found.judgement.verdict is Verdict.UNKNOWN
+    assert found.retention.chosen.pinned > 0
+    assert (found.fleet, found.crowd, found.settings.fleet) == (None, None, None)
+    for text in (_told(found), page(found)):
+        assert "pinned" not in text
+        assert " pins " not in text
+        assert "engines busy" not in text
+        assert "room for" not in text
+        assert "the log does not tell enough for another value" in " ".join(text.split())
+    values = {setting.name: setting.value for setting in found.settings.router}
+    assert (values["keep_share"], values["append_slowdown"]) == ("0.5", "1.25")
+    assert values["keep"] == f"{found.retention.chosen.keep:.0f}"
+
+
+def test_where_data_suffice_it_is_sized() -> None:
+    found = advise(traffic(*([growing(10)] * 20)), Asked(Given("qwen3-32b", "p5en")))
+    assert found.fleet is not None
+    for text in (_told(found), page(found)):
+        assert "pinned" in text
+        assert "engines busy" in " ".join(text.split())

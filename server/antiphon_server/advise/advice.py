@@ -57,7 +57,7 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Advice:
     """``room``: conversations, as long as they end, that one engine's cache holds; ``crowd``: that decode's
-    holds; None: unknown."""
+    holds; None: unknown. ``fleet``, ``crowd``: None, too, where the log does not tell enough to judge."""
 
     source: Source
     hardware: Hardware
@@ -75,6 +75,11 @@ class Advice:
     room: float | None
     crowd: Crowd | None
     curves: Curves
+
+    @property
+    def sized(self) -> bool:
+        """Enough is known to say what is pinned, and what so much traffic takes."""
+        return self.judgement.verdict is not Verdict.UNKNOWN
 
 
 def advise(trace: Trace, asked: Asked) -> Advice:
@@ -152,7 +157,8 @@ def _advice(
         fits=holds.fits if holds is not None else None,
     )
     judgement = judge(case)
-    needs = fleet(turns, off, warm, held.chosen, engines.capacity)
+    sure = judgement.verdict is not Verdict.UNKNOWN
+    needs = fleet(turns, off, warm, held.chosen, engines.capacity) if sure else None
     return Advice(
         Source(trace.format, trace.estimated, notes),
         engines,
@@ -166,6 +172,7 @@ def _advice(
             conversations=conversations,
             decodes=asked.decodes,
             fleet=needs,
+            sure=sure,
         ),
         repeated,
         link,
@@ -177,7 +184,7 @@ def _advice(
         case.funnel,
         needs,
         room,
-        holds,
+        holds if sure else None,
         curves(turns, engines, held, off, warm),
     )
 

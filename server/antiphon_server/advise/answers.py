@@ -153,7 +153,7 @@ def _kept(advice: Advice) -> Answer:
     ]
     if held.known < 0.995:
         text.append(f"The gap is known for {percent(held.known)} of what repeats.")
-    if chosen.pinned:
+    if advice.sized and chosen.pinned:
         said = (
             f"A turn pins its KV for {seconds(chosen.held)} on average; for each active conversation "
             f"{tokens(chosen.pinned)} tokens are pinned"
@@ -164,7 +164,7 @@ def _kept(advice: Advice) -> Answer:
         text.append(f"{said}.")
     if advice.crowd is not None and not advice.crowd.judged:
         text.append(_unjudged(advice.crowd))
-    if held.pinned_most:
+    if advice.sized and held.pinned_most:
         text.append(
             f"In this log at most {tokens(held.pinned_most)} tokens were pinned at once, "
             f"{tokens(held.pinned_mean or 0)} on average."
@@ -179,7 +179,9 @@ def _kept(advice: Advice) -> Answer:
         for option in held.options
     )
     head = ("keep", "still there", "pins for", "pinned")
-    return Answer("kept", question, tuple(text), Table(head, rows))
+    shown = 4 if advice.sized else 2
+    table = Table(head[:shown], tuple(row[:shown] for row in rows))
+    return Answer("kept", question, tuple(text), table)
 
 
 def _unjudged(crowd: Crowd) -> str:

@@ -39,7 +39,7 @@ def pictures(advice: Advice) -> dict[str, list[str]]:
     drawn["kept"] = []
     if advice.curves.gaps:
         drawn["kept"].append(_draw("gaps", _gaps, advice))
-    if advice.curves.pinned:
+    if advice.sized and advice.curves.pinned:
         drawn["kept"].append(_draw("pinned", _pinned, advice))
     drawn["ttft"] = [_draw("cold", _cold, advice), _draw("warm", _warm, advice)]
     return drawn

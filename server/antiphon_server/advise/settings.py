@@ -63,12 +63,17 @@ def settings(
     conversations: float | None,
     decodes: int,
     fleet: Fleet | None,
+    sure: bool = True,
 ) -> Settings:
     """``capacity``: tokens of KV of one decode engine, of which there are ``decodes``. ``conversations``:
-    active at once on all of them; None: unknown."""
+    active at once on all of them; None: unknown. ``sure``: the log tells enough to say what is pinned."""
     option = held.chosen
-    router = [_paths(link), _keep(option, held), _share(option, held, capacity, conversations, decodes)]
-    router.append(_slowdown(fleet, conversations, decodes))
+    router = [_paths(link)]
+    if sure:
+        router += [_keep(option, held), _share(option, held, capacity, conversations, decodes)]
+        router.append(_slowdown(fleet, conversations, decodes))
+    else:
+        router += _unsure(option, held)
     engine = []
     if link.break_even is not None:
         threshold = max(_BLOCK, math.ceil(link.break_even / _BLOCK) * _BLOCK)
@@ -87,6 +92,21 @@ def _paths(link: Interconnect) -> Setting:
         why = f"{percent(link.above)} of what repeats is long enough to be fetched; appends move nothing"
         return Setting("paths", "[cold, append]", why)
     return Setting("paths", "[cold, reuse, append]", "each turn takes the one expected to be fastest")
+
+
+def _unsure(option: Option, held: Retention) -> list[Setting]:
+    """Where the log does not tell enough to say what is pinned."""
+    why = "the default: the log does not tell enough for another value"
+    keep = (
+        f"finds {percent(option.found)} of the tokens that repeat and whose gap is known"
+        if held.known
+        else why
+    )
+    return [
+        Setting("keep", f"{option.keep:.0f}", keep),
+        Setting("keep_share", f"{_DEFAULT_SHARE}", why),
+        Setting("append_slowdown", f"{_DEFAULT_SLOWDOWN}", why),
+    ]
 
 
 def _keep(option: Option, held: Retention) -> Setting:
