@@ -345,3 +345,23 @@ def test_small_gains_ask_for_care() -> None:
 def test_no_turns_are_no_answer(trace: Trace) -> None:
     with pytest.raises(NoTurnsError, match="no call with prompt tokens"):
         _look(trace)
+
+
+@pytest.mark.parametrize(("unnamed", "verdict"), [(1, Verdict.ON), (2, Verdict.CARE), (20, Verdict.CARE)])
+def test_ids_have_to_be_sent_first(unnamed: int, verdict: Verdict) -> None:
+    trace = _many()
+    told = [replace(c, guessed=i < unnamed) for i, c in enumerate(trace.conversations)]
+    found = _look(replace(trace, conversations=tuple(told)))
+    assert found.judgement.verdict is verdict
+    assert _cautions(found) == ([Cause.ANONYMOUS] if verdict is Verdict.CARE else [])
+    for caution in found.judgement.cautions:
+        assert f"{unnamed * 5}% of the calls name no conversation" in caution.text
+        assert "Nothing is reused before ids are sent: wrap the client with the SDK" in caution.text
+        assert "X-Session-ID" in caution.text
+
+
+def test_ids_are_no_matter_where_it_does_not_pay() -> None:
+    trace = _many(gap=481.0)
+    guessed = replace(trace, conversations=tuple(replace(c, guessed=True) for c in trace.conversations))
+    found = _look(guessed, keep=480.0)
+    assert (found.judgement.verdict, _cautions(found)) == (Verdict.OFF, [Cause.GAPS])

@@ -124,7 +124,7 @@ def test_ids_of_two_files_are_not_the_same(tmp_path: Path) -> None:
         )
     trace = read([tmp_path])
     assert (trace.shared_blocks, trace.one_clock) == (False, False)
-    assert [conversation.name for conversation in trace.conversations] == ["a-1", "b-1"]
+    assert [(c.name, c.guessed) for c in trace.conversations] == [("a-1", True), ("b-1", True)]
     assert read([tmp_path / "a.jsonl"]).one_clock
 
 

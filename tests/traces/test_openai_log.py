@@ -155,7 +155,10 @@ def test_calls_without_id_are_chained(lines: Lines) -> None:
 def test_trace_id_is_a_conversation_where_calls_share_it(lines: Lines) -> None:
     record = {**request(USER), "response": reply()}
     trace = lines({**record, "trace_id": "a"}, {**record, "trace_id": "b"}, {**record, "trace_id": "a"})
-    assert sorted((c.name, len(c.calls)) for c in trace.conversations) == [("a", 2), ("chain-1", 1)]
+    assert sorted((c.name, len(c.calls), c.guessed) for c in trace.conversations) == [
+        ("a", 2, False),
+        ("chain-1", 1, True),
+    ]
 
 
 def test_batches_are_put_together(lines: Lines) -> None:

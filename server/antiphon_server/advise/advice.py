@@ -151,6 +151,7 @@ def _advice(
         keep,
         cached=cached_share(turns),
         anonymous=sum(turn.reason == Reason.ANONYMOUS for turn in turns) / len(turns),
+        guessed=sum(len(c.calls) for c in trace.conversations if c.guessed) / len(turns),
         reuses=engines.reuses,
         estimated=trace.estimated,
         room=room,

@@ -29,6 +29,8 @@ GONE, REWRITTEN = 0.2, 0.1
 from these on with care."""
 ROOM = 0.5
 """Of what active conversations would pin, what decode must be able to keep."""
+GUESSED = 0.1
+"""Of all turns, those that name no conversation, put together by what they repeat: from then on with care."""
 LOCAL = 0.9
 """Of what prefill's own cache could have, what it must have to be taken for warm."""
 ANONYMOUS = 0.5
@@ -39,9 +41,10 @@ ANONYMOUS = 0.5
 class Case:
     """What is judged. ``cold``, ``warm``: expected TTFT by the state of prefill's cache; ``hoped``: with a
     cold one, if every turn came back in time. ``cached``: share of what prefill's cache could have that it
-    had, None: not logged. ``anonymous``: share of turns without an id. ``keep``: seconds. ``room``:
-    conversations, as long as they get, that a prefill engine's cache holds. ``fits``: of what active
-    conversations pin, what decode may keep, None: not known, or already in ``retention``."""
+    had, None: not logged. ``anonymous``: share of turns that the router saw without an id. ``guessed``: of
+    those whose log names no conversation. ``keep``: seconds. ``room``: conversations, as long as they get,
+    that a prefill engine's cache holds. ``fits``: of what active conversations pin, what decode may keep,
+    None: not known, or already in ``retention``."""
 
     repetition: Repetition
     interconnect: Interconnect
@@ -54,6 +57,7 @@ class Case:
     keep: float
     cached: float | None = None
     anonymous: float = 0.0
+    guessed: float = 0.0
     reuses: bool = True
     estimated: bool = False
     room: float | None = None

@@ -9,6 +9,7 @@ from antiphon_server.advise.case import (
     ANONYMOUS,
     FEW_RETURNS,
     GONE,
+    GUESSED,
     KNOWN,
     LOCAL,
     LONG_ENOUGH,
@@ -69,6 +70,18 @@ def one_shot(case: Case) -> Reason | None:
         )
         return Reason(Cause.ONE_SHOT, text)
     return None
+
+
+def unnamed(case: Case) -> tuple[Reason, ...]:
+    """What pays only once clients name their conversations."""
+    if case.guessed < GUESSED:
+        return ()
+    text = (
+        f"{percent(case.guessed)} of the calls name no conversation; here they were put together by what "
+        "they repeat, which the router does not do. Nothing is reused before ids are sent: wrap the client "
+        "with the SDK, or send the header X-Session-ID."
+    )
+    return (Reason(Cause.ANONYMOUS, text),)
 
 
 def window() -> Reason:

@@ -47,5 +47,6 @@ def judge(case: Case) -> Judgement:
         return Judgement(Verdict.OFF, (reasons.crowded(case),), cautions)
     if not case.pays:
         return Judgement(Verdict.OFF, reasons.unpaid(case), cautions)
+    cautions = (*reasons.unnamed(case), *cautions)
     verdict = Verdict.ON if case.clear and not cautions else Verdict.CARE
     return Judgement(verdict, (reasons.gain_of(case),), cautions)

@@ -24,6 +24,16 @@ class Logged:
     answered: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Of one conversation. ``guessed``: they do not name it."""
+
+    name: str
+    parent: str | None
+    logged: list[Logged]
+    guessed: bool = False
+
+
 def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], list[str]]:
     """Conversations, and notes. Their times begin with the first call's."""
     logged, again = _once(logged)
@@ -41,11 +51,14 @@ def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], 
     models: dict[str, str | None] = {}
     for name, model in named:
         models.setdefault(name, model)
-    groups = [(*_named(key, models, found), found) for key, found in named.items()]
+    groups = [_Group(*_named(key, models, found), found) for key, found in named.items()]
     if loose:
         by_call = {id(each.call): each for each in loose}
         chains = chained([each.call for each in loose])
-        groups += [(f"chain-{i}", None, [by_call[id(c)] for c in chain]) for i, chain in enumerate(chains, 1)]
+        groups += [
+            _Group(f"chain-{i}", None, [by_call[id(call)] for call in chain], guessed=True)
+            for i, chain in enumerate(chains, 1)
+        ]
         notes.append(
             f"{len(loose)} calls name no conversation: they were put together where the messages of one go "
             f"on from another's, which gave {len(chains)} conversations"
@@ -95,12 +108,11 @@ def _named(
     return f"{name}/{model}", name
 
 
-def _finished(
-    groups: Sequence[tuple[str, str | None, list[Logged]]], pool: Pool, notes: list[str]
-) -> list[Conversation]:
+def _finished(groups: Sequence[_Group], pool: Pool, notes: list[str]) -> list[Conversation]:
     unsure_gaps = missing = 0
     found = []
-    for name, parent, group in groups:
+    for one in groups:
+        group = one.logged
         calls = [
             each.call
             if each.answered
@@ -112,7 +124,7 @@ def _finished(
         )
         timed, unsure = with_gaps(calls)
         unsure_gaps += unsure
-        found.append(Conversation(name, timed, parent))
+        found.append(Conversation(one.name, timed, one.parent, guessed=one.guessed))
     if unsure_gaps:
         notes.append(unsure_note(unsure_gaps))
     if missing:

@@ -48,12 +48,14 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """``calls``: in order of time. ``parent``: name of the conversation that this one was begun from.
-    ``fixed``: tokens of the tools and the system prompt, with which its prompts begin; None: not told."""
+    ``fixed``: tokens of the tools and the system prompt, with which its prompts begin; None: not told.
+    ``guessed``: its calls name no conversation, and were put together by what they repeat."""
 
     name: str
     calls: tuple[Call, ...]
     parent: str | None = None
     fixed: int | None = None
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Reader:
             for index, chain in enumerate(file.chains, 1):
                 timed, unsure = with_gaps(chain)
                 unsure_gaps += unsure
-                found.append(Conversation(f"{stem}-{index}", timed))
+                found.append(Conversation(f"{stem}-{index}", timed, guessed=True))
         notes = [
             "the source names no conversations: requests were put together where the blocks of one go on "
             f"from another's, which gave {len(found)} conversations"
