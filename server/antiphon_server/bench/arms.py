@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from openai import OpenAI
 from rich.console import Console
@@ -42,6 +42,7 @@ class Arm:
     name: str
     router: str
     stamps: bool
+    api_key: str = field(default="none", repr=False)
 
     @property
     def api(self) -> str:
@@ -51,7 +52,7 @@ class Arm:
     def client(self, *, timeout: float = TIMEOUT_S) -> OpenAI:
         """A client of this arm; inside :func:`antiphon.conversation` its calls carry the id, if they are
         to. Close it."""
-        client = OpenAI(base_url=self.api, api_key="none", timeout=timeout, max_retries=0)
+        client = OpenAI(base_url=self.api, api_key=self.api_key, timeout=timeout, max_retries=0)
         return antiphon_openai.wrap(client) if self.stamps else client
 
 
@@ -82,7 +83,7 @@ def started(
 
 @contextlib.contextmanager
 def given(
-    routers: Sequence[str], *, key: str | None = None, model: str | None = None
+    routers: Sequence[str], *, key: str | None = None, model: str | None = None, api_key: str = "none"
 ) -> Iterator[tuple[Site, tuple[Arm, ...]]]:
     """Arms over routers that run already: ``NAME=URL`` each, or one URL, which gives ``off`` and
     ``configured``. Where no router is named ``off``, that arm asks the first one without an id.
@@ -96,10 +97,11 @@ def given(
     if not urls:
         raise ValueError(f"--router {OFF}=... alone compares nothing: name another arm, such as auto=URL")
     off = off or next(iter(urls.values()))
-    found = (Arm(OFF, off, stamps=False), *(Arm(name, url, stamps=True) for name, url in urls.items()))
+    stamping = (Arm(name, url, stamps=True, api_key=api_key) for name, url in urls.items())
+    found = (Arm(OFF, off, stamps=False, api_key=api_key), *stamping)
     with contextlib.ExitStack() as sites:
         first, *others = (
-            sites.enter_context(running(url, key=key, model=model))
+            sites.enter_context(running(url, key=key, model=model, api_key=api_key))
             for url in dict.fromkeys(arm.router for arm in found)
         )
         for other in others:

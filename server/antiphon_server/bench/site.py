@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from antiphon_server.bench.engines import Engines
+from antiphon_server.bench.refusal import plain, refusal
 from antiphon_server.stack.models import ModelError
 from antiphon_server.stack.ports import PortError
 from antiphon_server.stack.progress import LineProgress, LiveProgress
@@ -27,12 +28,14 @@ class SiteError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A router, without ``/v1``, and the engines behind it. ``dtype``: None where it is not known."""
+    """A router, without ``/v1``, and the engines behind it. ``dtype``: None where it is not known.
+    ``api_key``: that clients of the router send."""
 
     router: str
     model: str
     engines: Engines
     dtype: str | None = None
+    api_key: str = field(default="none", repr=False)
 
     @property
     def api(self) -> str:
@@ -81,23 +84,29 @@ def site_of(stack: Stack, router: str) -> Iterator[Site]:
 
 
 @contextlib.contextmanager
-def running(router: str, *, key: str | None = None, model: str | None = None) -> Iterator[Site]:
-    """The stack behind a router that runs already; its engines are those that the router names.
+def running(
+    router: str, *, key: str | None = None, model: str | None = None, api_key: str = "none"
+) -> Iterator[Site]:
+    """The stack behind a router that runs already; its engines are those that the router names. ``key``: the
+    engines'. ``api_key``: clients'.
 
     Raises:
         SiteError: no router of ours answers there.
     """
     router = router.rstrip("/").removesuffix("/v1")
     try:
-        with httpx.Client(base_url=router, timeout=TIMEOUT_S, trust_env=False) as http:
+        headers = {"Authorization": f"Bearer {api_key}"}
+        with httpx.Client(base_url=router, timeout=TIMEOUT_S, trust_env=False, headers=headers) as http:
             prefill, decode = _workers(http.get("/metrics").raise_for_status().text)
             model = model or str(http.get("/v1/models").raise_for_status().json()["data"][0]["id"])
     except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
-        raise SiteError(f"no router answers at {router} ({error}): start one with `antiphon up`") from error
+        raise SiteError(
+            refusal(error) or f"no router answers at {router} ({plain(error)}): start one with `antiphon up`"
+        ) from error
     if not prefill or not decode:
         raise SiteError(f"{router} names no prefill and decode engines: it is not a router of ours")
     with contextlib.closing(Engines(prefill, decode, key=key)) as engines:
-        yield Site(router, model, engines)
+        yield Site(router, model, engines, api_key=api_key)
 
 
 def _workers(page: str) -> tuple[list[str], list[str]]:

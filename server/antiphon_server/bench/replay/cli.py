@@ -102,6 +102,7 @@ def replay(
     import httpx
 
     from antiphon_server.bench.keep import made
+    from antiphon_server.bench.refusal import plain, refusal, remedy
     from antiphon_server.bench.replay import target as targets
     from antiphon_server.bench.replay.files import write
     from antiphon_server.bench.replay.pace import pace
@@ -155,10 +156,14 @@ def replay(
                 target, trace, size, manner, choice,
                 sources=tuple(map(str, traces)), tools=tools, warm=warm_up, least=least, console=console,
             )  # fmt: skip
-        except (SiteError, GoneError, ValueError) as error:
+        except GoneError as error:
+            hint = remedy(getattr(error.__cause__, "status_code", 0))
+            _fail(f"{error}: {hint}" if hint else str(error))
+        except (SiteError, ValueError) as error:
             _fail(str(error))
         except httpx.HTTPError as error:
-            _fail(f"an engine does not tell its counters ({type(error).__name__}: {error})")
+            told = refusal(error) or f"{type(error).__name__}: {plain(error)}"
+            _fail(f"an engine does not tell its counters ({told})")
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     write(record, out)

@@ -15,6 +15,7 @@ from antiphon_server.bench import arms
 from antiphon_server.bench.arms import Arm
 from antiphon_server.bench.conditions import Conditions, conditions, cpu_name
 from antiphon_server.bench.engines import Engines
+from antiphon_server.bench.refusal import plain, refusal
 from antiphon_server.bench.replay.ruler import Ruler, measured
 from antiphon_server.bench.site import Site, SiteError, running
 from antiphon_server.stack.settings import StackSettings
@@ -90,10 +91,13 @@ def _opened(
             ours = "antiphon_worker_healthy" in http.get("/metrics").text
     except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
         raise SiteError(
-            f"no OpenAI-compatible server answers at {arm.router} ({error}): name another --router, or none, "
-            "to have a stack started"
+            refusal(error)
+            or f"no OpenAI-compatible server answers at {arm.router} ({plain(error)}): name another "
+            "--router, or none, to have a stack started"
         ) from error
-    return sites.enter_context(running(arm.router, key=key, model=model)) if ours else model
+    if not ours:
+        return model
+    return sites.enter_context(running(arm.router, key=key, model=model, api_key=api_key))
 
 
 def _of_site(site: Site, found: tuple[Arm, ...], load: float, api_key: str) -> Target:
@@ -123,7 +127,9 @@ def _looked_at(arm: Arm, model: str, api_key: str) -> tuple[Ruler, int | None]:
                 ruler = measured(asked)
             models = http.get("/v1/models").raise_for_status().json()["data"]
         except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
-            raise SiteError(f"{arm.router} does not count the tokens of a prompt ({error})") from error
+            raise SiteError(
+                refusal(error) or f"{arm.router} does not count the tokens of a prompt ({plain(error)})"
+            ) from error
     own: dict[str, object] = next((entry for entry in models if entry.get("id") == model), {})
     longest = own.get("max_model_len")
     return ruler, longest if isinstance(longest, int) else None

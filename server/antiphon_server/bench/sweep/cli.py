@@ -49,6 +49,9 @@ def sweep(
     auto_within: Annotated[
         float | None, typer.Option(help="Fail where auto / off is above this at any length, e.g. 1.05.")
     ] = None,
+    api_key: Annotated[
+        str, typer.Option(envvar="OPENAI_API_KEY", help="Clients' key of those routers.", show_default=False)
+    ] = "none",
     out: Annotated[Path, typer.Option(help="Folder of figures and tables.")] = Path("out/sweep"),
     json: Annotated[Path | None, typer.Option(help="Everything as JSON; default: in that folder.")] = None,
 ) -> None:
@@ -65,6 +68,7 @@ def sweep(
     from antiphon_server.bench import arms as ways
     from antiphon_server.bench import site as sites
     from antiphon_server.bench.keep import made
+    from antiphon_server.bench.refusal import plain, refusal, remedy
     from antiphon_server.bench.screen import screen
     from antiphon_server.bench.sweep.figures import draw
     from antiphon_server.bench.sweep.files import write
@@ -97,7 +101,7 @@ def sweep(
             plan.check(None)
             made(out)
             if router:
-                site, found = stack.enter_context(ways.given(router, key=key))
+                site, found = stack.enter_context(ways.given(router, key=key, api_key=api_key))
             else:
                 settings = StackSettings(
                     model=_own_model(preset, chosen, model),
@@ -116,7 +120,10 @@ def sweep(
         except (sites.SiteError, ValueError) as error:
             _fail(str(error))
         except (openai.APIError, httpx.HTTPError, TimeoutError) as error:
-            _fail(f"a turn failed ({type(error).__name__}: {error}); the engines' logs have the cause")
+            if (told := refusal(error)) is not None:
+                _fail(told)
+            hint = remedy(getattr(error, "status_code", 0)) or "the engines' logs have the cause"
+            _fail(f"a turn failed ({type(error).__name__}: {plain(error)}); {hint}")
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     judged = verdict(measured, Limits(at_least, auto_within))

@@ -19,7 +19,8 @@ class Texts:
 
     def __init__(self, site: Site) -> None:
         self._model = site.model
-        self._http = httpx.Client(base_url=site.router, timeout=60.0, trust_env=False)
+        headers = {"Authorization": f"Bearer {site.api_key}"}
+        self._http = httpx.Client(base_url=site.router, timeout=60.0, trust_env=False, headers=headers)
         self._known: dict[tuple[int, int], str] = {}
 
     def close(self) -> None:
