@@ -9,14 +9,7 @@ from antiphon_server.advise.case import (
     ANONYMOUS,
     FEW_RETURNS,
     GONE,
-    GUESSED,
-    KNOWN,
-    LOCAL,
     LONG_ENOUGH,
-    MANY_CONVERSATIONS,
-    MANY_RETURNS,
-    MOSTLY,
-    REWRITTEN,
     Case,
 )
 from antiphon_server.advise.percent import percent
@@ -72,18 +65,6 @@ def one_shot(case: Case) -> Reason | None:
     return None
 
 
-def unnamed(case: Case) -> tuple[Reason, ...]:
-    """What pays only once clients name their conversations."""
-    if case.guessed < GUESSED:
-        return ()
-    text = (
-        f"{percent(case.guessed)} of the calls name no conversation; here they were put together by what "
-        "they repeat, which the router does not do. Nothing is reused before ids are sent: wrap the client "
-        "with the SDK, or send the header X-Session-ID."
-    )
-    return (Reason(Cause.ANONYMOUS, text),)
-
-
 def window() -> Reason:
     text = (
         "This model has layers with a sliding window: engines decline to reuse its KV, since a part of it "
@@ -94,7 +75,7 @@ def window() -> Reason:
 
 def few(case: Case) -> Reason:
     found = case.repetition
-    text = f"{_returning(found)}: log more."
+    text = f"{returning(found)}: log more."
     return Reason(Cause.FEW, text)
 
 
@@ -256,7 +237,7 @@ def gain_of(case: Case) -> Reason:
     return Reason(Cause.GAIN, text)
 
 
-def _returning(found: Repetition) -> str:
+def returning(found: Repetition) -> str:
     turns = "1 turn comes" if found.returning == 1 else f"{found.returning} turns come"
     many = "1 conversation" if found.conversations == 1 else f"{found.conversations} conversations"
     return f"{turns} back in {many}"
@@ -267,40 +248,3 @@ def _room(room: float) -> str:
         f"A prefill engine of this kind caches about {room:,.0f} conversations as long as yours get: with "
         "many more active on each, or after a restart or a move, it is cold."
     )
-
-
-def cautions(case: Case) -> tuple[Reason, ...]:
-    found, held, link = case.repetition, case.retention, case.interconnect
-    cautions = []
-    if held.known >= KNOWN and case.hinges:
-        cautions.append(unseen(case))
-    if held.known >= KNOWN and held.gone >= GONE:
-        cautions.append(gone(case))
-    lost = found.lost / (found.lost + found.repeated) if found.lost + found.repeated else 0.0
-    if lost >= REWRITTEN or found.rewritten_share >= REWRITTEN:
-        text = (
-            f"{percent(found.rewritten_share)} of later turns change their history (compaction, trimming, "
-            f"dropped thoughts): {percent(lost)} of what decode held is lost by it."
-        )
-        cautions.append(Reason(Cause.REWRITTEN, text))
-    if case.fits is not None and case.fits < 1.0:
-        cautions.append(crowded(case))
-    if link.slow:
-        cautions.append(short(case))
-    if case.cached is not None and case.cached >= LOCAL:
-        cautions.append(warm_cache(case))
-    if found.returning < MANY_RETURNS or found.conversations < MANY_CONVERSATIONS:
-        cautions.append(
-            Reason(
-                Cause.FEW,
-                f"{_returning(found)}: take this for a first look, and log more.",
-            )
-        )
-    if found.told < MOSTLY:
-        cautions.append(untold(case))
-    if case.estimated:
-        cautions.append(Reason(Cause.ESTIMATED, "Lengths are estimated from text, as the log has no usage."))
-    if held.known >= KNOWN and case.pays and not case.clear:
-        text = f"The gain is small: {percent(case.gain)} of the mean TTFT, {case.saved * 1e3:.0f} ms a turn."
-        cautions.append(Reason(Cause.SMALL, text))
-    return tuple(cautions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from antiphon_server.advise import cautions as minded
 from antiphon_server.advise import reasons
 from antiphon_server.advise.case import FEW_RETURNS, KNOWN, ROOM, Case
 from antiphon_server.advise.reasons import Reason
@@ -38,7 +39,7 @@ def judge(case: Case) -> Judgement:
         return Judgement(Verdict.UNKNOWN, (reasons.few(case),))
     if case.repetition.told < KNOWN:
         return Judgement(Verdict.UNKNOWN, (reasons.untold(case),))
-    cautions = reasons.cautions(case)
+    cautions = minded.cautions(case)
     if case.too_short or not case.could_pay:
         return Judgement(Verdict.OFF, reasons.losses(case), cautions)
     if case.retention.known < KNOWN:
@@ -47,6 +48,6 @@ def judge(case: Case) -> Judgement:
         return Judgement(Verdict.OFF, (reasons.crowded(case),), cautions)
     if not case.pays:
         return Judgement(Verdict.OFF, reasons.unpaid(case), cautions)
-    cautions = (*reasons.unnamed(case), *cautions)
+    cautions = (*minded.unnamed(case), *cautions)
     verdict = Verdict.ON if case.clear and not cautions else Verdict.CARE
     return Judgement(verdict, (reasons.gain_of(case),), cautions)
