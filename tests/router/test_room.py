@@ -630,3 +630,15 @@ def test_budget_holds_at_every_instant_and_nothing_is_left_over(
         keep.nothing_in_flight()
 
     asyncio.run(main())
+
+
+async def test_turns_that_end_together_beyond_the_count_do_not_each_look_at_all_that_is_kept() -> None:
+    """A thousand that did held the loop for half a minute, and their clients waited for their last chunks."""
+    limit, together = 1000, 100
+    keep = Keep(conversations_limit=limit, budget=100_000)
+    for n in range(limit):
+        await keep.turn(f"c{n}", 16)
+    keep.valued = 0
+    await asyncio.gather(*(keep.turn(f"new{n}", 16) for n in range(together)))
+    assert len(await keep.kept()) <= limit
+    assert 0 < keep.valued < together * limit / 4

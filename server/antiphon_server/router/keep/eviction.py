@@ -72,6 +72,8 @@ class Eviction:
         # Never below what is really kept: who takes or drops a frontier need not tell us.
         self._kept = 0
         self._by_tenant: Counter[str] = Counter()
+        self._admitting: Counter[str] = Counter()
+        self._trimming = asyncio.Lock()
 
     def retune(self, retention: Retention, *, conversations: int, per_tenant: int) -> None:
         """Go by other limits from the next turn on."""
@@ -127,13 +129,28 @@ class Eviction:
         """A conversation is going to be recorded: keep the counts within their bounds."""
         self._kept += 1
         self._by_tenant[key.tenant] += 1
-        own_limit = self._own_limit(key.tenant)
-        limit = self._per_tenant if own_limit is None else own_limit
-        if self._kept <= self._conversations and self._by_tenant[key.tenant] <= limit:
+        if self._within(key.tenant):
             return
+        self._admitting[key.tenant] += 1
+        try:
+            # One at a time: each looks at all that is kept, and makes room for those behind it as well.
+            async with self._trimming:
+                if not self._within(key.tenant):
+                    await self._trim(key)
+        finally:
+            self._admitting -= Counter((key.tenant,))  # without what is 0: tenants come and go
+
+    def _within(self, tenant: str) -> bool:
+        return self._kept <= self._conversations and self._by_tenant[tenant] <= self._limit(tenant)
+
+    def _limit(self, tenant: str) -> int:
+        own_limit = self._own_limit(tenant)
+        return self._per_tenant if own_limit is None else own_limit
+
+    async def _trim(self, key: Key) -> None:
         others = [frontier for frontier in await self._store.held() if frontier.key != key]
         own = [frontier for frontier in others if frontier.key.tenant == key.tenant]
-        surplus = await self._surplus(own, limit)
+        surplus = await self._surplus(own, self._limit(key.tenant))
         await self._leases.give_up(surplus, Cause.TENANT)
         if len(others) - len(surplus) >= self._conversations:
             gone = set(map(id, surplus))
@@ -143,9 +160,9 @@ class Eviction:
         for frontier in surplus:
             self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
         held = await self._store.held()
-        self._kept = len(held) + 1
+        self._kept = len(held) + self._admitting.total()
         self._by_tenant = Counter(frontier.key.tenant for frontier in held)
-        self._by_tenant[key.tenant] += 1
+        self._by_tenant.update(self._admitting)
 
     def dropped(self, frontiers: list[Frontier]) -> None:
         """These are no longer kept."""
