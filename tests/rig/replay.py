@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from antiphon_server.bench.replay.history import History
 from antiphon_server.bench.replay.script import Script, Turn
 from antiphon_server.bench.timing import Answer
+from antiphon_server.quantiles import quantile
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Received, Settings, SimulatedCluster, SimulatedEngine, expected_ids
@@ -100,8 +101,7 @@ class Outcome:
 
     def quantile(self, share: float) -> float:
         """TTFT that this share of the turns does not exceed."""
-        ranked = self.ttft()
-        return ranked[min(len(ranked) - 1, math.ceil(share * len(ranked)) - 1)]
+        return quantile((turn.ttft for turn in self.turns.values()), share, math.nan)
 
     @property
     def pace(self) -> float:

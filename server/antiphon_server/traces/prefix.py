@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from antiphon._difference import common
 from antiphon_server.traces.text import thought, tool_written, written
 from antiphon_server.traces.trace import Call, Conversation, Message
 
@@ -112,21 +113,21 @@ def _by_text(last: Call, call: Call, sizes: dict[int, int]) -> tuple[float, floa
         old, new = (b"".join(map(tool_written, c.tools or ())) for c in (last, call))
         if old != new:
             whole = len(old) + sum(_sizes(last.history, sizes))
-            return (_common(old, new) / whole if whole else 0.0), 0.0
+            return (common(old, new) / whole if whole else 0.0), 0.0
     tools = sum(len(tool_written(tool)) for tool in last.tools or ())
-    same = common = 0
+    same = part = 0
     for old_message, new_message in zip(last.history, call.history, strict=False):
         if old_message is not new_message:
             old, new = written(old_message), written(new_message)
             if old != new:
-                common = _common(old, new)
+                part = common(old, new)
                 break
         same += 1
     if same == len(last.history):
         return 1.0, _answer(last, call.history[same:])
-    before = tools + sum(_sizes(last.history[:same], sizes)) + common
+    before = tools + sum(_sizes(last.history[:same], sizes)) + part
     rest = sum(_sizes(last.history[same:], sizes))
-    whole = before - common + rest
+    whole = before - part + rest
     return (before / whole if whole else 0.0), 0.0
 
 
@@ -141,7 +142,7 @@ def _answer(last: Call, after: Sequence[Message]) -> float:
     if thought(reply) and thought(reply) != thought(again):
         return 0.0
     old, new = written(reply), written(again)
-    return 1.0 if old == new else _common(old, new) / len(old)
+    return 1.0 if old == new else common(old, new) / len(old)
 
 
 def _hidden(last: Call, call: Call, sizes: dict[int, int]) -> bool:
@@ -158,15 +159,3 @@ def _sizes(messages: Sequence[Message], sizes: dict[int, int]) -> Iterator[int]:
         if (size := sizes.get(id(message))) is None:
             size = sizes[id(message)] = len(written(message))
         yield size
-
-
-def _common(first: bytes, second: bytes) -> int:
-    """How many bytes are equal from the beginning."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

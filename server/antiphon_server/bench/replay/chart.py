@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, PALE, axes_of, save, sheet
-from antiphon_server.bench.replay.record import AFTER, EARLY, FIRST, LATE, Replay
+from antiphon_server.bench.replay.record import AFTER, Replay
+from antiphon_server.bench.turn_class import CLASSES
 
 _MORE = ("#7a5195", "#ef8a17", "#2a9d8f", "#c44536")
 _NAMED = {"off": GREY, "cold": GREY, "reuse": PALE, "append": "#7fb3a6", "auto": BLUE, "on": BLUE}
@@ -47,7 +48,7 @@ def _colours(arms: Sequence[str]) -> dict[str, str]:
 
 
 def _by_class(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
-    kinds = [kind for kind in (FIRST, EARLY, LATE) if any(row.kind == kind for row in replay.rows)]
+    kinds = [kind for kind in CLASSES if any(row.kind == kind for row in replay.rows)]
     axes_of(axes, "Median TTFT by turn, seconds; whiskers to p95")
     width = _WIDTH / len(replay.arms)
     for place, arm in enumerate(replay.arms):

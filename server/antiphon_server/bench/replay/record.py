@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from antiphon_server.bench.conditions import Conditions
 from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.replay.difference import Difference
+from antiphon_server.bench.turn_class import CLASSES, FIRST, class_of
 from antiphon_server.quantiles import quantile
 
-FIRST, EARLY, LATE, AFTER = "1", "2-5", "6+", "2+"
-CLASSES = (FIRST, EARLY, LATE, AFTER)
+AFTER = "2+"
+KINDS = (*CLASSES, AFTER)
 """Of turns, by their place in the conversation. ``2+``: all but first turns."""
 _REUSING = ("append", "reuse")
 
@@ -46,7 +47,7 @@ class Served:
     @property
     def kind(self) -> str:
         """Its class; not ``2+``, which is two of them."""
-        return FIRST if self.turn == 1 else EARLY if self.turn <= 5 else LATE
+        return class_of(self.turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ def rows_of(
 ) -> tuple[Row, ...]:
     """``waits``: inter-token latencies by arm and class."""
     found = []
-    for kind in CLASSES:
+    for kind in KINDS:
         for arm in arms:
             own = [t for t in turns if t.arm == arm and t.error is None and _is(t, kind)]
             if own:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from antiphon_server.bench.grid import Grid
-from antiphon_server.bench.replay.record import CLASSES, Replay, Row, Total
+from antiphon_server.bench.replay.record import KINDS, Replay, Row, Total
 
 COLUMNS = (
     "turn",
@@ -59,7 +59,7 @@ def total_cells(total: Total) -> tuple[str, ...]:
 def tables(replay: Replay) -> RenderableType:
     """Turns by their place in the conversation, then each arm in all."""
     by_class, totals = Grid(COLUMNS, keys=2), Grid(TOTALS)
-    for kind in CLASSES:
+    for kind in KINDS:
         for row in replay.rows:
             if row.kind == kind:
                 by_class.add(*cells(row))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from antiphon_server.bench.simulate.legs import Begun, Filled
 from antiphon_server.bench.simulate.workload import Turn
+from antiphon_server.bench.turn_class import CLASSES, class_of
 from antiphon_server.quantiles import Spread, spread
 from antiphon_server.router.plan.plan import Plan
 
-GROUPS = ("all", "1", "2-5", "6+")
+GROUPS = ("all", *CLASSES)
 """By a turn's index in its conversation."""
 
 
@@ -97,5 +98,5 @@ class Ledger:
         groups: dict[str, list[float]] = {name: [] for name in GROUPS}
         for index, seconds in zip(self.index, self.ttft, strict=True):
             groups["all"].append(seconds)
-            groups["1" if index == 0 else "2-5" if index < 5 else "6+"].append(seconds)
+            groups[class_of(index + 1)].append(seconds)
         return {name: spread(values) for name, values in groups.items()}

@@ -100,7 +100,7 @@ class Eviction:
         """Give up what is worth least until the rest and the turns in flight fit into the budget."""
         for _ in range(_ROUNDS):  # others may take a victim first
             room = self._rooms.of(worker)
-            excess = await self._store.tokens(worker.name) + room.padding + room.busy - budget
+            excess = await self._resting(room, worker) + room.busy - budget
             if excess <= 0 or not await self.relieve(worker, excess, Cause.VALUE):
                 return
 
@@ -197,9 +197,9 @@ class Eviction:
             return []
         return (await self._order(frontiers))[: len(frontiers) - (limit - 1 - limit // _SLACK)]
 
-    async def _resting(self, worker: Worker) -> int:
+    async def _resting(self, room: Room, worker: Worker) -> int:
         """Tokens that frontiers of all routers pin, in whole blocks; rather too many than too few."""
-        return await self._store.tokens(worker.name) + self._rooms.of(worker).padding
+        return await self._store.tokens(worker.name) + room.padding
 
     async def _ranked(self, worker: Worker) -> list[Frontier]:
         """Our frontiers on a worker, least valuable first. A ranking of many may be some seconds old: who was
@@ -254,7 +254,7 @@ class Eviction:
 
     async def _lacks(self, room: Room, worker: Worker, budget: int) -> bool:
         """What leaves is needed."""
-        return bool(room.leaving) and await self._resting(worker) + room.busy + room.leaving > budget
+        return bool(room.leaving) and await self._resting(room, worker) + room.busy + room.leaving > budget
 
     async def _until_free(self, worker: Worker, budget: int) -> None:
         room = self._rooms.of(worker)
