@@ -1,0 +1,12 @@
+"""Every check, by its word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from antiphon_server.doctor.declared_checks import DECLARED
+from antiphon_server.doctor.finding import Check
+from antiphon_server.doctor.live_checks import FLEET, MACHINE
+
+CHECKS: Mapping[str, Check] = {check.word: check for check in (*DECLARED, *MACHINE, *FLEET)}
+"""In the order of the guide's table."""
