@@ -30,8 +30,8 @@ class Realm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``subject``: which engine, router, file or machine. ``what``: names the thing and its value. ``why``: what
-    comes of it. ``remedy``: what to do, in the imperative."""
+    """``subject``: which engine, router, file or machine. ``what``: names the thing and its value. ``why``:
+    what comes of it. ``remedy``: what to do, in the imperative."""
 
     check: str
     severity: Severity

@@ -1,4 +1,7 @@
-"""Checks of this machine and of a running fleet."""
+"""Checks of this machine and of a running fleet.
+
+They are made by ``machine.examine(environ) -> Examination`` and ``fleet.examine(FleetTarget) -> Examination``.
+"""
 
 from __future__ import annotations
 
