@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doubles.fixtures import antiphon_router, bare_environment, patient_ending
+from doubles.fixtures import antiphon_router, bare_environment, own_clients, patient_ending
 from doubles.loopback import escapes, loopback_only
 
-__all__ = ["antiphon_router", "bare_environment", "escapes", "loopback_only", "patient_ending"]
+__all__ = ["antiphon_router", "bare_environment", "escapes", "loopback_only", "own_clients", "patient_ending"]
