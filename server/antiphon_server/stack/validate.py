@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from antiphon_server.stack.command import override_of
+from antiphon_server.stack.command import gpus_of, override_of
+from antiphon_server.stack.flags import flag_value
 from antiphon_server.stack.presets import PRESETS
 from antiphon_server.stack.settings import Preset, Role, StackSettings
 
@@ -28,9 +29,9 @@ ALIKE_FLAGS = (
 )
 ALIKE_EXTRA = ("bidirectional_kv_xfer", "backends")
 OTHERS_SETTING = {
-    "--kv-transfer-config": "use Override.kv_extra and failure_policy",
-    "--host": "use StackSettings.address",
-    "--port": "leave it to the free-port search",
+    "--kv-transfer-config": "leave it out: it is made of the settings, Override.kv_extra and failure_policy",
+    "--host": "set it outside of the flags: host of one engine, address of a stack",
+    "--port": "set it outside of the flags: port of one engine; a stack looks for free ones",
 }
 
 
@@ -63,14 +64,14 @@ class Machine:
     libfabric: bool
 
 
-def survey() -> Machine:
-    """Look at this machine."""
+def survey(root: Path = Path("/")) -> Machine:
+    """Look at this machine. ``root``: where its files are."""
     return Machine(
         vllm=util.find_spec("vllm") is not None,
         nixl=_nixl_version(),
-        gpus=len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
-        efa_devices=len(list(Path("/sys/class/infiniband").glob("*"))),
-        libfabric=_libfabric(),
+        gpus=len(list((root / "proc/driver/nvidia/gpus").glob("*"))),
+        efa_devices=len(list((root / "sys/class/infiniband").glob("*"))),
+        libfabric=_libfabric(root),
     )
 
 
@@ -94,7 +95,7 @@ def machine_faults(settings: StackSettings, machine: Machine) -> list[Fault]:
     elif settings.preset is Preset.EFA and _version(machine.nixl) < MINIMUM_NIXL:
         faults.append(Fault("nixl", machine.nixl, "LIBFABRIC hangs before 1.3.2: pip install 'nixl>=1.3.2'"))
     if PRESETS[settings.preset].gpus:
-        wanted = (settings.prefill + settings.decode) * settings.tensor_parallel * settings.data_parallel
+        wanted = _gpus_wanted(settings)
         if machine.gpus < wanted:
             remedy = "run it where they are, lower the counts, or take preset cpu; --print shows the commands"
             faults.append(Fault("GPUs", f"{machine.gpus} of the {wanted} needed", remedy))
@@ -126,13 +127,23 @@ def _counts(settings: StackSettings) -> list[Fault]:
         "data_parallel": settings.data_parallel,
         "kv_space": settings.kv_space,
     }
-    faults = [Fault(name, str(count), "give 1 or more") for name, count in counts.items() if count < 1]
+    # An engine of its own (``antiphon engine``) has neither a router nor its counterpart beside it.
+    alone = not settings.router and settings.prefill + settings.decode == 1
+    least = {"prefill": 0, "decode": 0} if alone else {}
+    faults = [
+        Fault(name, str(count), "give 1 or more")
+        for name, count in counts.items()
+        if count < least.get(name, 1)
+    ]
     if settings.preset is Preset.CPU:  # an engine is one process there
         faults += [
             Fault(name, str(counts[name]), "use more engines on preset cpu")
             for name in ("tensor_parallel", "data_parallel")
             if counts[name] > 1
         ]
+    if settings.gpus and PRESETS[settings.preset].gpus and len(settings.gpus) != _gpus_wanted(settings):
+        remedy = f"name {_gpus_wanted(settings)}: tensor_parallel times data_parallel of each engine"
+        faults.append(Fault("gpus", ",".join(settings.gpus), remedy))
     if not 0 < settings.port < 65536:
         faults.append(Fault("port", str(settings.port), "give one from 1 to 65535"))
     return faults
@@ -153,9 +164,7 @@ def _between_nodes(settings: StackSettings, environ: Mapping[str, str]) -> list[
 
 def _overrides(settings: StackSettings) -> list[Fault]:
     known = {Role.PREFILL.value, Role.DECODE.value}
-    known |= {f"prefill-{i}" for i in range(settings.prefill)} | {
-        f"decode-{i}" for i in range(settings.decode)
-    }
+    known |= {name for _, name in _engines(settings)}
     faults = [
         Fault("overrides", name, f"no such engine; there are {', '.join(sorted(known))}")
         for name in settings.overrides
@@ -182,11 +191,9 @@ def _overrides(settings: StackSettings) -> list[Fault]:
 
 def _unequal(settings: StackSettings) -> list[Fault]:
     faults: list[Fault] = []
-    engines = [(Role.PREFILL, f"prefill-{i}") for i in range(settings.prefill)]
-    engines += [(Role.DECODE, f"decode-{i}") for i in range(settings.decode)]
-    overrides = {name: override_of(settings, role, name) for role, name in engines}
+    overrides = {name: override_of(settings, role, name) for role, name in _engines(settings)}
     for flag in ALIKE_FLAGS:
-        values = {name: _flag_value(override.flags, flag) for name, override in overrides.items()}
+        values = {name: flag_value(override.flags, flag) for name, override in overrides.items()}
         if len(set(values.values())) > 1:
             faults.append(Fault(flag, str(values), "prefill and decode must have the same"))
     for key in ALIKE_EXTRA:
@@ -196,14 +203,15 @@ def _unequal(settings: StackSettings) -> list[Fault]:
     return faults
 
 
-def _flag_value(flags: tuple[str, ...], flag: str) -> str | None:
-    value = None
-    for position, word in enumerate(flags):
-        if word == flag:
-            value = flags[position + 1] if position + 1 < len(flags) else ""
-        elif word.startswith(f"{flag}="):
-            value = word.partition("=")[2]
-    return value
+def _engines(settings: StackSettings) -> list[tuple[Role, str]]:
+    roles = ((Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode))
+    return [(role, f"{role.value}-{i}") for role, count in roles for i in range(count)]
+
+
+def _gpus_wanted(settings: StackSettings) -> int:
+    return sum(
+        gpus_of(settings, override_of(settings, role, name).flags) for role, name in _engines(settings)
+    )
 
 
 def _routable(address: str) -> bool:
@@ -229,14 +237,12 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 
-def _libfabric() -> bool:
+def _libfabric(root: Path) -> bool:
     from ctypes.util import find_library
 
-    return (
-        find_library("fabric") is not None
-        or Path("/opt/amazon/efa/lib/libfabric.so.1").exists()
-        or bool(Path("/opt/amazon/efa/lib64/libfabric.so.1").exists())
-    )
+    places = ("opt/amazon/efa/lib", "opt/amazon/efa/lib64")
+    installed = any((root / place / "libfabric.so.1").exists() for place in places)
+    return installed or (root == Path("/") and find_library("fabric") is not None)
 
 
 __all__ = ["Fault", "Machine", "ValidationError", "machine_faults", "runnable", "settings_faults", "survey"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import httpx
 import msgspec
@@ -16,14 +17,27 @@ from antiphon_server.router.fleet.pairs import incompatible
 from antiphon_server.router.fleet.workers import Role
 
 
+class Trouble(StrEnum):
+    """Kinds of what keeps an engine from serving as it is named."""
+
+    SILENT = "silent"
+    UNHEALTHY = "unhealthy"
+    KEY = "key"
+    MALFORMED = "malformed"
+    PROTOCOL = "protocol"
+    ROLE = "role"
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What one engine answered. ``trouble``: why it cannot serve as named. ``info``: None on a stock one."""
+    """What one engine answered. ``trouble``: why it cannot serve as named; ``kind`` of trouble. ``info``:
+    None on a stock one."""
 
     role: Role
     url: str
     info: Info | None = None
     trouble: str | None = None
+    kind: Trouble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +65,19 @@ async def _ask_all(settings: RouterSettings) -> Report:
             named += [engine for engine in await find(settings) if engine not in named]
         except (ValueError, RefusedError, ExpiredError, httpx.HTTPError) as error:
             undiscovered = f"discovery fails: {error or type(error).__name__}"
-    found = report(await _ask_each(named, settings), settings)
+    key = settings.engine_key.get_secret_value() if settings.engine_key is not None else None
+    found = report(await ask_each(named, key, settings.probe_timeout), settings)
     if undiscovered is None:
         return found
     return Report([*found.lines, undiscovered], found.verdict, sound=False)
 
 
-async def _ask_each(named: Sequence[tuple[Role, str]], settings: RouterSettings) -> list[Engine]:
+async def ask_each(named: Sequence[tuple[Role, str]], key: str | None, patience: float) -> list[Engine]:
+    """What each engine answers, asked all at once. ``patience``: seconds for one answer."""
     headers = {PROTOCOL_HEADER: str(PROTOCOL)}
-    if settings.engine_key is not None:
-        headers["Authorization"] = f"Bearer {settings.engine_key.get_secret_value()}"
-    async with httpx.AsyncClient(headers=headers, timeout=settings.probe_timeout, trust_env=False) as client:
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    async with httpx.AsyncClient(headers=headers, timeout=patience, trust_env=False) as client:
         return list(await asyncio.gather(*(_ask(client, role, url) for role, url in named)))
 
 
@@ -69,25 +85,27 @@ async def _ask(client: httpx.AsyncClient, role: Role, url: str) -> Engine:
     try:
         health = await client.get(f"{url}/health")
         if health.status_code != 200:
-            return Engine(role, url, trouble=f"/health answers {health.status_code}: see the engine's log")
+            trouble = f"/health answers {health.status_code}: see the engine's log"
+            return Engine(role, url, trouble=trouble, kind=Trouble.UNHEALTHY)
         reply = await client.get(url + INFO_PATH)
     except httpx.HTTPError as error:
-        return Engine(role, url, trouble=f"does not answer ({error or type(error).__name__}): is it started?")
+        trouble = f"does not answer ({error or type(error).__name__}): is it started?"
+        return Engine(role, url, trouble=trouble, kind=Trouble.SILENT)
     if reply.status_code in {401, 403}:
-        return Engine(role, url, trouble="refuses the router's key: set engine_key to the engine's")
+        trouble = "refuses the router's key: set engine_key to the engine's"
+        return Engine(role, url, trouble=trouble, kind=Trouble.KEY)
     if reply.status_code != 200:
         return Engine(role, url)
     try:
         info = msgspec.json.decode(reply.content, type=Info)
     except msgspec.DecodeError as error:
-        return Engine(
-            role, url, trouble=f"{INFO_PATH} is malformed ({error}): install one antiphon everywhere"
-        )
+        trouble = f"{INFO_PATH} is malformed ({error}): install one antiphon everywhere"
+        return Engine(role, url, trouble=trouble, kind=Trouble.MALFORMED)
     if info.protocol != PROTOCOL:
-        remedy = "install one antiphon everywhere"
-        return Engine(role, url, trouble=f"speaks protocol {info.protocol}, not {PROTOCOL}: {remedy}")
+        trouble = f"speaks protocol {info.protocol}, not {PROTOCOL}: install one antiphon everywhere"
+        return Engine(role, url, trouble=trouble, kind=Trouble.PROTOCOL)
     if info.role not in {role, "both"}:
-        return Engine(role, url, info, f"is a {info.role} engine: name it by --{info.role}")
+        return Engine(role, url, info, f"is a {info.role} engine: name it by --{info.role}", Trouble.ROLE)
     return Engine(role, url, info)
 
 
@@ -109,7 +127,7 @@ def report(engines: Sequence[Engine], settings: RouterSettings) -> Report:
             reusing += all(e.info is not None and e.info.reuse for e in (p, d))
     for engine in decode:
         if engine.info is not None and settings.keeps:
-            found = list(_leases(engine.url, engine.info, settings))
+            found = lease_faults(engine.url, engine.info, settings.lease_ttl, settings.lease_margin)
             lines += found
             sound = sound and not found
     if not prefill or not decode:
@@ -138,17 +156,18 @@ def _line(engine: Engine) -> str:
     )
 
 
-def _leases(url: str, info: Info, settings: RouterSettings) -> list[str]:
+def lease_faults(url: str, info: Info, lease_ttl: float, lease_margin: float) -> list[str]:
+    """What the router's settings ask of a decode engine's leases, and do not get."""
     found = []
-    if settings.lease_ttl > info.leases.longest:
+    if lease_ttl > info.leases.longest:
         found.append(
             f"decode {url}: grants {info.leases.longest:g} s at most, lease_ttl asks for "
-            f"{settings.lease_ttl:g} s: lower lease_ttl or raise the engine's limit"
+            f"{lease_ttl:g} s: lower lease_ttl or raise the engine's limit"
         )
-    shortest = min(info.leases.decode, info.leases.longest, settings.lease_ttl)
-    if shortest <= settings.lease_margin:
+    shortest = min(info.leases.decode, info.leases.longest, lease_ttl)
+    if shortest <= lease_margin:
         found.append(
-            f"decode {url}: leases of {shortest:g} s end within lease_margin {settings.lease_margin:g} s, "
+            f"decode {url}: leases of {shortest:g} s end within lease_margin {lease_margin:g} s, "
             "so nothing would be reused: raise the engine's lease or lower lease_margin"
         )
     return found
