@@ -16,6 +16,7 @@ from antiphon_server.demo.cli import demo
 from antiphon_server.router.cli import check_config, router
 from antiphon_server.router.gate.new_key import key
 from antiphon_server.stack.cli import up
+from antiphon_server.stack.engine_cli import engine
 
 app = typer.Typer(
     name="antiphon",
@@ -25,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(up)
+app.command()(engine)
 app.command()(router)
 app.command()(check_config)
 app.command()(key)

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from antiphon_server.stack.settings import Preset, StackSettings
+from antiphon_server.stack.shown import fail, show
 
 
 def up(
@@ -25,7 +26,8 @@ def up(
     port: Annotated[int, typer.Option(help="Port of the router; the next free one if it is taken.")] = 8000,
     host: Annotated[str, typer.Option(help="Address that the router listens on.")] = "127.0.0.1",
     address: Annotated[
-        str | None, typer.Option(help="This node's address for engines on other nodes (preset efa).")
+        str | None,
+        typer.Option(help="Where engines on other hosts find these: a number, a name, or auto (preset efa)."),
     ] = None,
     prefill_cache: Annotated[bool, typer.Option(help="Prefix caching of prefill engines.")] = True,
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Context; default: the model's.")] = None,
@@ -39,7 +41,7 @@ def up(
     log_dir: Annotated[
         Path | None, typer.Option(help="Folder of the logs; default: under the cache.")
     ] = None,
-    show: Annotated[
+    printed: Annotated[
         bool, typer.Option("--print", help="Print the exact commands and environment; start nothing.")
     ] = False,
 ) -> None:
@@ -63,32 +65,28 @@ def up(
         log_dir=log_dir,
         key=os.environ.get("ANTIPHON_ENGINE_KEY") or None,
     )
-    if show:
+    if printed:
         _print(settings)
     else:
         _run(settings)
 
 
 def _print(settings: StackSettings) -> None:
-    from antiphon_server.stack import validate
-    from antiphon_server.stack.command import render, shell_lines
+    from antiphon_server.stack.command import render
     from antiphon_server.stack.models import ModelError, resolve
+    from antiphon_server.stack.node import cores, placed
     from antiphon_server.stack.ports import PortError, allocate
     from antiphon_server.stack.stack import new_log_dir
+    from antiphon_server.stack.validate import ValidationError
 
     try:
+        settings = placed(settings)
         model = resolve(settings.model, build=False)
         log_dir = settings.log_dir or new_log_dir(os.environ)
-        specs = render(settings, allocate(settings), model, log_dir, len(os.sched_getaffinity(0)))
-    except (ModelError, PortError) as error:
-        _fail(str(error))
-    typer.echo("\n".join(shell_lines(specs)))
-    faults = validate.settings_faults(settings)
-    missing = validate.machine_faults(settings, validate.survey())
-    for fault in missing:
-        typer.echo(f"not on this machine: {fault}", err=True)
-    if faults:
-        _fail("\n".join(map(str, faults)))
+        specs = render(settings, allocate(settings), model, log_dir, cores())
+    except (ModelError, PortError, ValidationError) as error:
+        fail(str(error))
+    show(settings, specs)
 
 
 def _run(settings: StackSettings) -> None:
@@ -111,7 +109,7 @@ def _run(settings: StackSettings) -> None:
             stack.watch()
     except (StackError, ModelError, OSError, ValidationError) as error:  # PortError is an OSError
         stack.stop()
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
         console.print("stopping (Ctrl-C again kills)")
     finally:
@@ -134,8 +132,3 @@ def _signals_stop() -> Iterator[None]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import shlex
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from antiphon_server.stack.flags import flag_count
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import EnginePorts, Ports
 from antiphon_server.stack.presets import COMMON_ENV, COMMON_FLAGS, PRESETS
@@ -21,6 +23,8 @@ CONNECTOR_MODULE = "antiphon_server.engine.connector"
 MIDDLEWARE = "antiphon_server.engine.middleware.AntiphonMiddleware"
 EXTENSION = "antiphon_server.engine.extension.LeaseExtension"
 STOCK_CONNECTOR = "NixlConnector"
+API_SERVER = "vllm.entrypoints.openai.api_server"
+SERVE = "vllm.entrypoints.cli.main"
 LOOPBACK = "127.0.0.1"
 SECRETS = frozenset({"VLLM_API_KEY", "ANTIPHON_ENGINE_KEY", "HF_TOKEN"})
 
@@ -45,7 +49,7 @@ def render(
     engines = [(Role.PREFILL, i, own) for i, own in enumerate(ports.prefill)]
     engines += [(Role.DECODE, i, own) for i, own in enumerate(ports.decode)]
     specs = [
-        _engine(settings, model, log_dir, role, index, own, place, threads(len(engines), cores))
+        engine_of(settings, model, log_dir, role, index, own, threads(len(engines), cores), place)
         for place, (role, index, own) in enumerate(engines)
     ]
     return [*specs, router_of(settings, ports.router, specs, log_dir)] if settings.router else specs
@@ -93,26 +97,38 @@ def shell_lines(specs: Iterable[ProcessSpec]) -> list[str]:
     return [f"# {spec.name}: {spec.url}\n{_shell(spec)}" for spec in specs]
 
 
-def _engine(
+def gpus_of(settings: StackSettings, flags: Sequence[str] = ()) -> int:
+    """GPUs of one engine on this node. ``flags``: its own, which may spread it over several nodes."""
+    local = flag_count(flags, "--data-parallel-size-local", "-dpl") or settings.data_parallel
+    stages = flag_count(flags, "--pipeline-parallel-size", "-pp") or 1
+    nodes = flag_count(flags, "--nnodes", "-n") or 1
+    return max(1, settings.tensor_parallel * stages * local // nodes)
+
+
+def engine_of(
     settings: StackSettings,
     model: Model,
     log_dir: Path,
     role: Role,
     index: int,
     ports: EnginePorts,
-    place: int,
     compute_threads: int,
+    place: int = 0,
 ) -> ProcessSpec:
+    """One engine. ``place``: among those of this node, which take its GPUs in turn."""
     preset = PRESETS[settings.preset]
     name = f"{role.value}-{index}"
     override = override_of(settings, role, name)
-    host = settings.address or LOOPBACK
+    address = settings.address or LOOPBACK
+    host = settings.engine_host or address
     context = settings.max_model_len or model.context
     cached = override.prefix_cache
     if cached is None:
         cached = settings.prefill_cache or role is not Role.PREFILL
     dtype = model.dtype if preset.dtype else None
-    argv: list[str] = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model.path]
+    # Only vLLM's own command serves the further nodes of an engine, which have no API server.
+    entry = [SERVE, "serve"] if "--headless" in override.flags else [API_SERVER]
+    argv: list[str] = [sys.executable, "-m", *entry, "--model", model.path]
     argv += ["--served-model-name", model.name, "--host", host, "--port", str(ports.http)]
     argv += ["--max-model-len", str(context)] if context else []
     argv += ["--dtype", dtype] if dtype else []
@@ -127,14 +143,19 @@ def _engine(
     env = {
         **COMMON_ENV,
         **preset.env,
-        "VLLM_NIXL_SIDE_CHANNEL_HOST": host,
+        **_network_env(settings),
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": address,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(ports.side_channel),
         **({"HF_HUB_OFFLINE": "1"} if model.local else {}),
-        **(_gpu_env(settings, place) if preset.gpus else _cpu_env(settings, compute_threads)),
+        **(
+            _gpu_env(settings, gpus_of(settings, override.flags), place)
+            if preset.gpus
+            else _cpu_env(settings, compute_threads)
+        ),
         **({"VLLM_API_KEY": settings.key} if settings.key else {}),
         **override.env,
     }
-    url = f"http://{host}:{ports.http}"
+    url = f"http://{_in_url(address if unspecified(host) else host)}:{ports.http}"
     return ProcessSpec(name, role, tuple(argv), env, log_dir / f"{name}.log", url, f"{url}/health")
 
 
@@ -142,9 +163,42 @@ def _cpu_env(settings: StackSettings, compute_threads: int) -> dict[str, str]:
     return {"VLLM_CPU_KVCACHE_SPACE": str(settings.kv_space), "OMP_NUM_THREADS": str(compute_threads)}
 
 
-def _gpu_env(settings: StackSettings, place: int) -> dict[str, str]:
-    width = settings.tensor_parallel * settings.data_parallel
-    return {"CUDA_VISIBLE_DEVICES": ",".join(str(place * width + i) for i in range(width))}
+def _gpu_env(settings: StackSettings, width: int, place: int) -> dict[str, str]:
+    if settings.gpus == ():
+        return {}
+    own = range(place * width, (place + 1) * width)
+    named = [str(i) for i in own] if settings.gpus is None else settings.gpus[own.start : own.stop]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(named)}
+
+
+def _network_env(settings: StackSettings) -> Mapping[str, str]:
+    preset = PRESETS[settings.preset]
+    if settings.address is None or loopback(settings.address):
+        return preset.alone
+    # GPUs are read over NICs that have no such name.
+    found = {} if preset.gpus or settings.interface is None else {"UCX_NET_DEVICES": settings.interface}
+    return {**preset.apart, **found}
+
+
+def loopback(address: str) -> bool:
+    """Whether only this node reaches a numeric address."""
+    return _is(address, "is_loopback")
+
+
+def unspecified(host: str) -> bool:
+    """Whether it stands for all addresses of this node."""
+    return _is(host, "is_unspecified")
+
+
+def _is(address: str, kind: str) -> bool:
+    try:
+        return bool(getattr(ipaddress.ip_address(address), kind))
+    except ValueError:
+        return False
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 def router_of(
@@ -168,7 +222,7 @@ def router_of(
         **grace,
         **({"ANTIPHON_ENGINE_KEY": settings.key} if settings.key else {}),
     }
-    reach = LOOPBACK if settings.host == "0.0.0.0" else settings.host
+    reach = LOOPBACK if unspecified(settings.host) else _in_url(settings.host)
     url = f"http://{reach}:{port}"
     return ProcessSpec(
         name,

@@ -39,14 +39,19 @@ Free = Callable[[int], bool]
 
 def free(port: int, host: str = "127.0.0.1") -> bool:
     """True when nothing listens on the port, neither on ``host`` nor on all addresses."""
-    for address in {host, "0.0.0.0"}:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            # Without it a port that a stopped stack used stays "taken" for a minute; a listener still shows.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError:
-                return False
+    return all(bindable(port, address) for address in {host, "0.0.0.0"})
+
+
+def bindable(port: int, host: str) -> bool:
+    """True when a process may listen there now. ``host``: an address, as a number."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # Without it a port that a stopped stack used stays "taken" for a minute; a listener still shows.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
     return True
 
 

@@ -15,13 +15,18 @@ from antiphon_server.stack.settings import Preset
 
 @dataclass(frozen=True, slots=True)
 class PresetData:
-    """``dtype`` None: the model's own. ``buffer``: where NIXL reads and writes KV."""
+    """``dtype`` None: the model's own. ``buffer``: where NIXL reads and writes KV.
+
+    ``alone`` and ``apart``: the environment of engines that meet on loopback, and on other addresses.
+    """
 
     block_size: int
     dtype: str | None
     buffer: str
     flags: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    alone: Mapping[str, str] = field(default_factory=dict)
+    apart: Mapping[str, str] = field(default_factory=dict)
     kv_extra: Mapping[str, Any] = field(default_factory=dict)
     gpus: bool = False
     between_nodes: bool = False
@@ -50,12 +55,13 @@ PRESETS: Mapping[Preset, PresetData] = {
         # waits, on as many cores as there are engines: a first transfer took 86 s instead of 12 on two.
         flags=("--enforce-eager", "--max-num-seqs", "16", "--distributed-executor-backend", UNIPROC),
         env={
-            "UCX_TLS": "tcp,sm,self",
-            "UCX_NET_DEVICES": "lo",
             # --enforce-eager leaves the sampler's own torch.compile: the first request with log-probabilities
             # would wait for a C++ compiler, half a minute on two idle cores.
             "TORCHDYNAMO_DISABLE": "1",
         },
+        alone={"UCX_TLS": "tcp,sm,self", "UCX_NET_DEVICES": "lo"},
+        # Containers of one host share no memory, and UCX does not always see that they do not.
+        apart={"UCX_TLS": "tcp,self"},
         # Pulls wait behind whole prefills here, longer than vLLM's 30 s.
         kv_extra={"kv_lease_duration": 120},
     ),

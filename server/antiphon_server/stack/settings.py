@@ -49,7 +49,10 @@ class StackSettings:
 
     ``overrides``: by role (``"prefill"``) or by engine (``"decode-1"``), the latter applied last.
     ``stock``: vLLM's own connector instead of Antiphon's. ``kv_space``: GiB of KV cache
-    per engine, ``cpu`` only. ``address``: of this node's engines, as other nodes see it; None is loopback.
+    per engine, ``cpu`` only. ``host``: what the router listens on. ``address``: where engines on other
+    nodes find this one's, a number once ``node.placed``; None is loopback. ``interface``: the one that has
+    it. ``engine_host``: what engines listen on; None is their address. ``gpus``: those of the engines in
+    turn; None counts them from 0, none at all leaves them to the surrounding environment.
     ``key``: the engines' API key. ``startup_timeout``: seconds until all are ready. ``stop_grace``: seconds
     between asking to stop and killing. ``log_dir`` None: a new folder under the cache.
     """
@@ -62,6 +65,9 @@ class StackSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     address: str | None = None
+    interface: str | None = None
+    engine_host: str | None = None
+    gpus: tuple[str, ...] | None = None
     prefill_cache: bool = True
     stock: bool = False
     failure_policy: FailurePolicy = "recompute"

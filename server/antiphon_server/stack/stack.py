@@ -17,6 +17,7 @@ from antiphon_server.stack import validate
 from antiphon_server.stack.command import ProcessSpec, render, router_of
 from antiphon_server.stack.models import Model, resolve
 from antiphon_server.stack.models.cache import cache_folder
+from antiphon_server.stack.node import cores, placed
 from antiphon_server.stack.ports import allocate, free, search
 from antiphon_server.stack.process import Process, read_tail
 from antiphon_server.stack.settings import Role, StackSettings
@@ -102,10 +103,10 @@ class Stack:
 
     def start(self) -> None:
         """Start everything and wait until it is ready."""
+        self.settings = placed(self.settings, self._environ)
         validate.runnable(self.settings, self._environ)
         self.model = resolve(self.settings.model, self._environ, progress=self._progress.note)
-        cores = len(os.sched_getaffinity(0))
-        self.specs = render(self.settings, allocate(self.settings), self.model, self.log_dir, cores)
+        self.specs = render(self.settings, allocate(self.settings), self.model, self.log_dir, cores())
         engines = [spec for spec in self.specs if spec.role is not Role.ROUTER]
         self.run(engines)
         # The router asks the engines what they are when it starts.

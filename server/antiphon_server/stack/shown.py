@@ -1,0 +1,28 @@
+"""What ``--print`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from antiphon_server.stack.command import ProcessSpec
+from antiphon_server.stack.settings import StackSettings
+
+
+def show(settings: StackSettings, specs: Sequence[ProcessSpec]) -> None:
+    """The commands, what this machine lacks to run them, and what no machine would."""
+    from antiphon_server.stack import validate
+    from antiphon_server.stack.command import shell_lines
+
+    typer.echo("\n".join(shell_lines(specs)))
+    for fault in validate.machine_faults(settings, validate.survey()):
+        typer.echo(f"not on this machine: {fault}", err=True)
+    if faults := validate.settings_faults(settings):
+        fail("\n".join(map(str, faults)))
+
+
+def fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(1)
