@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -16,6 +17,21 @@ from antiphon_server.stack.shown import fail, show
 
 PREFIX = "ANTIPHON_ENGINE_"
 DEFAULTS = StackSettings()
+SAME_NAME = (
+    "preset",
+    "model",
+    "prefill_cache",
+    "stock",
+    "failure_policy",
+    "threshold",
+    "decode_ttl",
+    "max_model_len",
+    "block_size",
+    "tensor_parallel",
+    "data_parallel",
+    "kv_space",
+)
+"""Parameters that are settings of the stack by the same name."""
 
 
 class EngineRole(StrEnum):
@@ -104,30 +120,26 @@ def engine(
     follows -- goes to vLLM as it is, behind what ANTIPHON_ENGINE_FLAGS holds, written as for a shell.
     ANTIPHON_ENGINE_KEY is the engine's API key, if it has one. Engines on several hosts need --address.
     """
-    own = Override(flags=(*shlex.split(os.environ.get(f"{PREFIX}FLAGS", "")), *(flags or ())))
-    settings = StackSettings(
-        preset=preset,
-        model=model,
-        prefill=int(role is EngineRole.PREFILL),
-        decode=int(role is EngineRole.DECODE),
-        router=False,
-        address=address or None,
-        engine_host=host or None,
-        gpus=_expanded(gpus or ""),
-        prefill_cache=prefill_cache,
-        stock=stock,
-        failure_policy=failure_policy,
-        threshold=threshold,
-        decode_ttl=decode_ttl,
-        max_model_len=max_model_len,
-        block_size=block_size,
-        tensor_parallel=tensor_parallel,
-        data_parallel=data_parallel,
-        kv_space=kv_space,
-        key=os.environ.get(f"{PREFIX}KEY") or None,
-        overrides={role.value: own},
-    )
+    given = dict(locals())
+    settings = settings_of(given, os.environ)
     _become(settings, Role(role.value), index, port, side_channel_port, threads, printed)
+
+
+def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSettings:
+    """What the command's parameters ask for. ``environ``: holds the key and more flags."""
+    role = Role(given["role"].value)
+    own = Override(flags=(*shlex.split(environ.get(f"{PREFIX}FLAGS", "")), *(given["flags"] or ())))
+    return StackSettings(
+        prefill=int(role is Role.PREFILL),
+        decode=int(role is Role.DECODE),
+        router=False,
+        address=given["address"] or None,
+        engine_host=given["host"] or None,
+        gpus=_expanded(given["gpus"] or ""),
+        key=environ.get(f"{PREFIX}KEY") or None,
+        overrides={role.value: own},
+        **{name: given[name] for name in SAME_NAME},
+    )
 
 
 def _become(
