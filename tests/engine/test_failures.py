@@ -128,6 +128,7 @@ def begin(fleet: Mortals, references: References, special: Special) -> Iterator[
         return talks[-1]
 
     yield begin
+    died = {str(engine): end for engine in fleet.engines if (end := engine.failure()) is not None}
     for engine in fleet.engines:
         if not engine.runs:
             engine.start()
@@ -144,6 +145,7 @@ def begin(fleet: Mortals, references: References, special: Special) -> Iterator[
         assert one.frontiers() == 0
     left = counters.eventually(lambda: pins(fleet), lambda now: not any(now.values()), LEASE_S + 10)
     assert not any(left.values()), f"still pinned: {left}"
+    assert not died, f"died, and nobody had killed them: {died}"
 
 
 def health(router: Router) -> list[bool]:

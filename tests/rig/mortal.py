@@ -98,8 +98,16 @@ class Engine:
         """Was started, and both of its processes live."""
         if self._pid is None:
             return False
-        lives = [process for process in (self.api, *self.api.children()) if process.is_running()]
-        return len([process for process in lives if process.status() != psutil.STATUS_ZOMBIE]) >= 2
+        try:
+            api = self.api
+            states = [process.status() for process in (api, *api.children())]
+        except psutil.NoSuchProcess:  # it ended, perhaps while we looked
+            return False
+        return len([state for state in states if state != psutil.STATUS_ZOMBIE]) >= 2
+
+    def failure(self) -> str | None:
+        """The end of its log, where it died and nobody had killed it."""
+        return None if self._pid is None or self.runs else read_tail(self.spec.log)[-4000:]
 
     @property
     def api(self) -> psutil.Process:
@@ -111,7 +119,9 @@ class Engine:
         return next(child for child in self.api.children() if "EngineCore" in child.name())
 
     def start(self) -> None:
-        """Begin a life; :meth:`await_up` waits for it."""
+        """Begin a life; :meth:`await_up` waits for it. What is left of the last one ends."""
+        if self._pid is not None:
+            self.kill()
         self._pid = self._nursery.fork(self.spec)
 
     def await_up(self) -> None:
@@ -128,7 +138,8 @@ class Engine:
     def kill(self) -> None:
         """``kill -9`` of all its processes at once."""
         assert self._pid is not None, f"{self} is dead"
-        os.killpg(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it died by itself
+            os.killpg(self._pid, signal.SIGKILL)
         self._nursery.reap(self._pid)
         self._pid = None
 
