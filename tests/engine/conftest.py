@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,20 @@ from openai import OpenAI
 import antiphon_openai
 from rig.answers import client_of
 from rig.fleet import CACHED, UNCACHED, Pair, fleet
+from rig.mortal import Mortals
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails because UCX ended one of its engines says so, and is no failure of ours."""
+    report = yield
+    fleet = item.funcargs.get("fleet")
+    if call.when == "call" and report.failed and isinstance(fleet, Mortals) and fleet.ended_by_ucx:
+        report.outcome = "skipped"
+        report.wasxfail = f"UCX ended {', '.join(fleet.ended_by_ucx)}"
+    return report
 
 
 @pytest.fixture(scope="session")

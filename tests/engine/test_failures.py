@@ -128,7 +128,7 @@ def begin(fleet: Mortals, references: References, special: Special) -> Iterator[
         return talks[-1]
 
     yield begin
-    died = {str(engine): end for engine in fleet.engines if (end := engine.failure()) is not None}
+    died = {name: end for name, end in fleet.failures.items() if name not in fleet.ended_by_ucx}
     for engine in fleet.engines:
         if not engine.runs:
             engine.start()

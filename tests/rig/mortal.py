@@ -34,6 +34,8 @@ SMALL = ("--num-gpu-blocks-override", "1024", "--max-num-batched-tokens", "64")
 """Little memory; and a prompt takes many steps, so that engines can be met in the middle of one."""
 TCP = {"UCX_TLS": "tcp,self"}
 """As between machines. Through shared memory an engine that is held could be read all the same."""
+UCX_ABORT = "Fatal: unexpected error: Endpoint timeout"
+"""UCX of NIXL 1.5.1 ends the process, now and then, when it meets a peer that has died and come back."""
 DYING_S = 30.0
 """For an API server to end once its core is gone."""
 _HTTP = httpx.Client(timeout=60, trust_env=False, headers={"connection": "close"})
@@ -204,6 +206,16 @@ class Mortals:
     @property
     def engines(self) -> tuple[Engine, ...]:
         return (*self.prefill, *self.decode)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Engines that died and nobody had killed them, with the end of their logs."""
+        return {str(engine): end for engine in self.engines if (end := engine.failure()) is not None}
+
+    @property
+    def ended_by_ucx(self) -> list[str]:
+        """Those of :attr:`failures` that are not ours."""
+        return [name for name, end in self.failures.items() if UCX_ABORT in end]
 
 
 @dataclass(frozen=True)
