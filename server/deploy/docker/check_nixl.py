@@ -1,0 +1,75 @@
+"""That an image can transfer KV: ``check_nixl.py [LIBFABRIC]``. Run where it is built, so without devices.
+
+NIXL says nothing when a backend cannot be loaded, and vLLM then moves KV over TCP. Exit code 1 and the reason
+where something is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from antiphon_server.doctor.machine_rules import LEAST_LIBFABRIC
+from antiphon_server.stack.validate import MINIMUM_NIXL
+
+PACKAGES = ("nixl", "nixl-cu13", "nixl-cu12")
+PLUGIN = "libplugin_LIBFABRIC.so"
+OF_PLUGIN = ("libfabric.so.1", "libhwloc.so.15")
+"""What the plug-in loads and no wheel brings. CUDA's driver comes with the device, at run time."""
+
+
+def faults(backend: str | None) -> Iterator[str]:
+    """What is missing, and the remedy. ``backend``: beside UCX, which every wheel of NIXL's has."""
+    found = {name: version for name in PACKAGES if (version := _version(name)) is not None}
+    if not found:
+        yield "nixl is not installed: python3 -m pip install nixl"
+    for name, version in found.items():
+        if _numbers(version) < MINIMUM_NIXL:
+            yield f"{name} {version} hangs with LIBFABRIC: install {_text(MINIMUM_NIXL)} or later"
+    if backend == "LIBFABRIC":
+        yield from _libfabric(list(found))
+
+
+def _libfabric(packages: list[str]) -> Iterator[str]:
+    if not any(path.name == PLUGIN for name in packages for path in metadata.files(name) or ()):
+        found = ", ".join(packages) or "NIXL"
+        yield f"no package of {found} has {PLUGIN}: take NIXL's wheel for x86-64 or aarch64"
+    for library in OF_PLUGIN:
+        try:
+            loaded = ctypes.CDLL(library)
+        except OSError as error:
+            yield f"{library} cannot be loaded ({error}): install the EFA software and libhwloc15"
+            continue
+        if library == "libfabric.so.1":
+            packed = int(loaded.fi_version())
+            version = packed >> 16, packed & 0xFFFF
+            if version < LEAST_LIBFABRIC:
+                least = _text(LEAST_LIBFABRIC)
+                yield f"libfabric {_text(version)}: {least} or later is needed; install newer EFA software"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+if __name__ == "__main__":
+    missing = list(faults(sys.argv[1] if len(sys.argv) > 1 else None))
+    print(
+        "\n".join(missing) or f"transfers can be made: {Path(sys.executable)}",
+        file=sys.stderr if missing else sys.stdout,
+    )
+    sys.exit(bool(missing))
