@@ -13,6 +13,7 @@ from antiphon_server.advise.cli import advise
 from antiphon_server.bench.cli import bench
 from antiphon_server.bench.replay.cli import replay
 from antiphon_server.demo.cli import demo
+from antiphon_server.deploy.cli import hosts
 from antiphon_server.router.cli import check_config, router
 from antiphon_server.router.gate.new_key import key
 from antiphon_server.stack.cli import up
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(up)
 app.command()(engine)
 app.command()(router)
+app.command()(hosts)
 app.command()(check_config)
 app.command()(key)
 app.command()(demo)

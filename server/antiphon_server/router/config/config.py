@@ -24,8 +24,11 @@ from antiphon_server.router.config.options import FILE_TWIN, PREFIX, options
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.gate.keys import KeysError, read_keys
 from antiphon_server.router.upstream.upstream import Origin
+from antiphon_server.stack.settings import ENGINE_VARIABLES
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+OTHERS = {CONFIG_VARIABLE, *ENGINE_VARIABLES}
+"""Are no settings; a file of variables may be shared with engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], lis
         key = known.get(name.upper())
         if key is not None and value != "":
             values[key] = Given(value, name)
-        elif key is None and name.upper().startswith(PREFIX) and name.upper() != CONFIG_VARIABLE:
+        elif key is None and name.upper().startswith(PREFIX) and name.upper() not in OTHERS:
             near = get_close_matches(name.upper(), known, n=1, cutoff=0.85)
             if near:
                 notices.append(f"{name} is not read: did you mean {near[0]}?")
@@ -94,7 +97,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], lis
 def _from_file(file: Path, faults: list[Fault]) -> dict[str, Given]:
     origin = str(file)
     try:
-        read = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
+        read = yaml.load(file.read_text(encoding="utf-8"), Loader=StrictLoader)
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         faults.append(
@@ -127,7 +130,7 @@ def _from_file(file: Path, faults: list[Fault]) -> dict[str, Given]:
     return values
 
 
-class _Loader(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML would take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -1,0 +1,82 @@
+"""``antiphon hosts``: render a fleet over several hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon_server.deploy.host_files import HostFiles
+
+OUT = Path("out/hosts")
+
+
+def hosts(
+    site: Annotated[Path, typer.Argument(metavar="SITE.yaml", help="Hosts, their roles, settings.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="Only this host; may be given again. Default: all.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write a folder for each host into.")] = OUT,
+    show: Annotated[bool, typer.Option("--print", help="Print the files; write nothing.")] = False,
+) -> None:
+    """Render a fleet over several hosts: environment files, systemd units, scripts, and the commands to copy.
+
+    Nothing is sent to the hosts. Ends with 0, or with 1 and every fault of the site.
+    """
+    from antiphon_server.deploy.host_files import render_hosts
+    from antiphon_server.deploy.read import read
+    from antiphon_server.deploy.rules import notices_of
+    from antiphon_server.deploy.steps import steps
+    from antiphon_server.stack.validate import ValidationError
+
+    try:
+        found = read(site)
+        rendered = render_hosts(found)
+        chosen = _chosen(rendered, host)
+        if not show:
+            write(chosen, out)
+    except (ValidationError, OSError) as error:
+        _fail(str(error))
+    for notice in notices_of(found):
+        typer.echo(f"notice: {notice}", err=True)
+    if show:
+        for one in chosen:
+            for path, text in one.files.items():
+                if not path.endswith(".sh"):
+                    typer.echo(f"### {one.name}/{path}\n{text}")
+    typer.echo("\n".join(steps(found, chosen, out)))
+
+
+def write(hosts: Sequence[HostFiles], out: Path) -> None:
+    """Write each host's folder anew; what an earlier site left in it goes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for one in hosts:
+        folder = out / one.name
+        for stale in [*folder.glob("etc/antiphon/*.env"), *folder.glob("etc/systemd/system/*/*.conf")]:
+            stale.unlink()
+        for path, text in one.files.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            if file.suffix == ".sh":
+                file.chmod(0o755)
+
+
+def _chosen(rendered: Sequence[HostFiles], names: Sequence[str] | None) -> list[HostFiles]:
+    known = [one.name for one in rendered]
+    for name in names or ():
+        if name not in known:
+            _fail(f"--host = {name}: no such host; the site has {', '.join(known)}")
+    return [one for one in rendered if not names or one.name in names]
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(1)

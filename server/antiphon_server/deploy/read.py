@@ -1,0 +1,72 @@
+"""A site's file, read strictly: every fault at once, each with its remedy."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+from pydantic_core import ErrorDetails
+
+from antiphon_server.deploy.rules import faults_of
+from antiphon_server.deploy.site import Engines, Host, Site
+from antiphon_server.router.config.config import StrictLoader
+from antiphon_server.stack.validate import Fault, ValidationError
+
+_KEYS = {
+    0: tuple(Site.model_fields),
+    1: tuple(Engines.model_fields),
+    2: tuple(Host.model_fields),
+}
+"""By how deep they stand: of the file, of ``engines``, of a host."""
+
+
+def read(file: Path) -> Site:
+    """The site that a file describes.
+
+    Raises:
+        ValidationError: with every fault of it.
+    """
+    site = _parsed(_loaded(file))
+    if faults := faults_of(site):
+        raise ValidationError(faults)
+    return site
+
+
+def _loaded(file: Path) -> Any:
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), Loader=StrictLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ValidationError([Fault("site", str(file), f"{cause}: name a readable file")]) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" in line {mark.line + 1}" if mark is not None else ""
+        cause = getattr(error, "problem", None) or "unreadable"
+        raise ValidationError([Fault("site", str(file), f"not YAML{place} ({cause}): correct it")]) from error
+
+
+def _parsed(read: Any) -> Site:
+    try:
+        return Site.model_validate(read)
+    except pydantic.ValidationError as error:
+        raise ValidationError([_fault(one) for one in error.errors()]) from error
+
+
+def _fault(error: ErrorDetails) -> Fault:
+    path = [str(part) for part in error["loc"]]
+    thing = ".".join(path) or "site"
+    if error["type"] == "extra_forbidden":
+        known = _KEYS[len(path) - 1]
+        near = get_close_matches(path[-1].replace("-", "_"), known, n=1)
+        return Fault(
+            thing,
+            repr(error["input"]),
+            f"did you mean {near[0]}?" if near else f"take one of {', '.join(known)}",
+        )
+    if error["type"] == "missing":
+        return Fault(thing, "missing", "give it")
+    words = error["msg"].replace("Input should be", "give").replace("Input should", "it must")
+    return Fault(thing, repr(error["input"]), words[:1].lower() + words[1:])
