@@ -277,6 +277,13 @@ EXACT_ROUTER = Check(
     "turns of a conversation through the router answer as those without one do",
     "answers are wrong",
 )
+ROUTER_REUSE = Check(
+    "reuse-through-router",
+    _WARNING,
+    _FLEET,
+    "a conversation's next turn through the router finds what its last one left",
+    "every turn computes its whole prompt",
+)
 RELEASED = Check(
     "leases-released",
     _WARNING,
@@ -312,5 +319,6 @@ FLEET: tuple[Check, ...] = (
     EXACT,
     REWRITTEN,
     EXACT_ROUTER,
+    ROUTER_REUSE,
     RELEASED,
 )

@@ -130,8 +130,8 @@ def _limits(seen: MachineFacts) -> Iterator[Finding]:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """``"1.22.0amzn4.0"`` -> ``(1, 22)``."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    """``"1.22.0amzn4.0"`` -> ``(1, 22, 0)``."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 RULES: tuple[Rule, ...] = (_versions, _starts, _efa, _limits)

@@ -42,7 +42,7 @@ class Handles:
         """``host``: where the handle says that ``readers`` find the KV
         (https://github.com/vllm-project/vllm/issues/27083). It is only told: engines that meet the wrong one
         know it by its id and read nothing, and a machine may have two names."""
-        if isinstance(host, str) and _own(host) and any(_apart(holder, reader) for reader in readers):
+        if isinstance(host, str) and means_itself(host) and any(_apart(holder, reader) for reader in readers):
             self._counted.labels("loopback").inc()
             if self._is_news("loopback", holder):
                 remedy = "set VLLM_NIXL_SIDE_CHANNEL_HOST of that engine to an address that the others reach"
@@ -58,7 +58,7 @@ class Handles:
 
 
 @lru_cache(maxsize=1024)
-def _own(host: str) -> bool:
+def means_itself(host: str) -> bool:
     """Means another machine to everyone who reads it: loopback, or no address at all."""
     if host.lower().rstrip(".") == "localhost":
         return True
@@ -71,5 +71,9 @@ def _own(host: str) -> bool:
 
 def _apart(one: Worker, other: Worker) -> bool:
     """By their URLs they are on two machines."""
-    left, right = one.origin.host, other.origin.host
-    return left != right and not (_own(left) and _own(right))
+    return apart(one.origin.host, other.origin.host)
+
+
+def apart(left: str, right: str) -> bool:
+    """These hosts are two machines, by their names."""
+    return left != right and not (means_itself(left) and means_itself(right))
