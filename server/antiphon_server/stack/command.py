@@ -127,8 +127,9 @@ def engine_of(
         cached = settings.prefill_cache or role is not Role.PREFILL
     dtype = model.dtype if preset.dtype else None
     # Only vLLM's own command serves the further nodes of an engine, which have no API server.
-    entry = [SERVE, "serve"] if "--headless" in override.flags else [API_SERVER]
-    argv: list[str] = [sys.executable, "-m", *entry, "--model", model.path]
+    headless = "--headless" in override.flags
+    entry = [SERVE, "serve", model.path] if headless else [API_SERVER, "--model", model.path]
+    argv: list[str] = [sys.executable, "-m", *entry]
     argv += ["--served-model-name", model.name, "--host", host, "--port", str(ports.http)]
     argv += ["--max-model-len", str(context)] if context else []
     argv += ["--dtype", dtype] if dtype else []

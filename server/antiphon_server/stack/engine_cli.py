@@ -12,10 +12,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from antiphon_server.stack.settings import FailurePolicy, Override, Preset, Role, StackSettings
+from antiphon_server.stack.settings import ENGINE_PREFIX, FailurePolicy, Override, Preset, Role, StackSettings
 from antiphon_server.stack.shown import fail, show
 
-PREFIX = "ANTIPHON_ENGINE_"
 DEFAULTS = StackSettings()
 SAME_NAME = (
     "preset",
@@ -44,7 +43,7 @@ class EngineRole(StrEnum):
 def _option(name: str, text: str, *, both: bool = False, **more: Any) -> Any:
     """``--name``, also read from ``ANTIPHON_ENGINE_NAME``."""
     flag = f"--{name}/--no-{name}" if both else f"--{name}"
-    return typer.Option(flag, envvar=PREFIX + name.upper().replace("-", "_"), help=text, **more)
+    return typer.Option(flag, envvar=ENGINE_PREFIX + name.upper().replace("-", "_"), help=text, **more)
 
 
 def engine(
@@ -128,7 +127,7 @@ def engine(
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSettings:
     """What the command's parameters ask for. ``environ``: holds the key and more flags."""
     role = Role(given["role"].value)
-    own = Override(flags=(*shlex.split(environ.get(f"{PREFIX}FLAGS", "")), *(given["flags"] or ())))
+    own = Override(flags=(*shlex.split(environ.get(f"{ENGINE_PREFIX}FLAGS", "")), *(given["flags"] or ())))
     return StackSettings(
         prefill=int(role is Role.PREFILL),
         decode=int(role is Role.DECODE),
@@ -136,7 +135,7 @@ def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSe
         address=given["address"] or None,
         engine_host=given["host"] or None,
         gpus=_expanded(given["gpus"] or ""),
-        key=environ.get(f"{PREFIX}KEY") or None,
+        key=environ.get(f"{ENGINE_PREFIX}KEY") or None,
         overrides={role.value: own},
         **{name: given[name] for name in SAME_NAME},
     )

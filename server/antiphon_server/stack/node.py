@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from antiphon_server.stack.command import LOOPBACK, loopback
+from antiphon_server.stack.command import LOOPBACK, loopback, unspecified
 from antiphon_server.stack.ports import EnginePorts, bindable
 from antiphon_server.stack.settings import StackSettings
 from antiphon_server.stack.validate import Fault, ValidationError
@@ -91,18 +91,19 @@ def available(settings: StackSettings, ports: EnginePorts) -> None:
         ValidationError: the address is not this host's, or something listens there.
     """
     address = settings.address or LOOPBACK
-    host = settings.engine_host or address
+    host = resolved(settings.engine_host or address)
     faults = []
-    if settings.address is not None and not loopback(address) and address not in addresses():
-        remedy = (
-            f"not an address of this host, which has {', '.join(sorted(addresses()))}: give one, or {AUTO}"
-        )
-        faults.append(Fault("address", address, remedy))
-    else:
-        taken = "something listens there on this host: stop it, or give another"
+    for at, name in {host: "host", address: "address"}.items():
+        if at not in addresses() and not loopback(at) and not unspecified(at):
+            remedy = (
+                f"not an address of this host, which has {', '.join(sorted(addresses()))}: give one of them"
+            )
+            faults.append(Fault(name, at, remedy))
+    if not faults:
+        taken = "something listens there: stop it, or give another"
         ranks = range(ports.side_channel, ports.side_channel + settings.data_parallel)
-        wanted = [("port", ports.http, resolved(host)), *(("side_channel_port", p, address) for p in ranks)]
-        faults += [
+        wanted = [("port", ports.http, host), *(("side_channel_port", port, address) for port in ranks)]
+        faults = [
             Fault(name, f"{port} on {at}", taken) for name, port, at in wanted if not bindable(port, at)
         ]
     if faults:

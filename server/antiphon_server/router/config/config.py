@@ -41,12 +41,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """``settings``: None when there are ``faults``. ``notices``: allowed, but looks like a mistake."""
+    """``settings``: None when there are ``faults``. ``notices``: allowed, but looks like a mistake.
+    ``readable``: the settings with defaults for what is faulty, to look at and not to serve with."""
 
     settings: RouterSettings | None
     faults: tuple[Fault, ...] = ()
     notices: tuple[str, ...] = ()
     given: Mapping[str, Given] = field(default_factory=dict)
+    readable: RouterSettings | None = None
 
     def explain(self) -> str:
         """All faults and notices, a line each."""
@@ -75,7 +77,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
         *_keys(settings),
     ]
     faults += [f for f in between if not any(re.search(rf"\b{w}\b", f"{f.key} {f.problem}") for w in wrong)]
-    return Loaded(settings if not faults else None, tuple(faults), tuple(notices), values)
+    return Loaded(settings if not faults else None, tuple(faults), tuple(notices), values, settings)
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:

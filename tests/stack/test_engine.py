@@ -1,0 +1,242 @@
+"""``antiphon engine``: one engine as ``antiphon up`` would start it, its settings from wherever they come."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from antiphon_server.cli import app
+from antiphon_server.router.config.config import load
+from antiphon_server.stack.settings import ENGINE_VARIABLES
+from rig.printed import Printed, commands
+
+ROLES = ("prefill", "decode")
+PRESETS = {"cpu": (), "gpu": ("--tensor-parallel", "2"), "efa": ("--address", "10.0.0.7")}
+VARIED = {
+    "plain": (),
+    "at an address": ("--address", "10.0.0.7"),
+    "of another shape": ("--no-prefill-cache", "--max-model-len", "512", "--kv-space", "3", "--stock"),
+}
+PLACED = ("--port", "VLLM_NIXL_SIDE_CHANNEL_PORT")
+"""What tells engines of one machine apart."""
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings and models of the developer's own; and the tests do not turn into an engine."""
+    for name in [name for name in os.environ if name.startswith("ANTIPHON_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ANTIPHON_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("an engine was started"))
+
+
+def without_place(one: Printed) -> tuple[tuple[str, ...], dict[str, str]]:
+    port = one.argv.index("--port") + 1
+    argv = (*one.argv[:port], *one.argv[port + 1 :])
+    return argv, {name: value for name, value in one.env.items() if name not in PLACED}
+
+
+@pytest.mark.parametrize("varied", VARIED.values(), ids=VARIED)
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("role", ROLES)
+def test_it_is_the_engine_that_up_would_start(role: str, preset: str, varied: tuple[str, ...]) -> None:
+    given = ("--preset", preset, "--model", "tiny", *PRESETS[preset], *varied)
+    started = commands("up", *given)[f"{role}-0"]
+    gpus = started.env.get("CUDA_VISIBLE_DEVICES", "")
+    threads = started.env.get("OMP_NUM_THREADS", "1")
+    own = commands("engine", role, *given, "--gpus", gpus, "--threads", threads)
+    assert without_place(own[f"{role}-0"]) == without_place(started)
+    assert ("CUDA_VISIBLE_DEVICES" in own[f"{role}-0"].env) == (preset != "cpu")
+
+
+@pytest.mark.parametrize(("role", "port"), [("prefill", "8100"), ("decode", "8200")])
+def test_its_ports_are_the_same_on_every_host(role: str, port: str) -> None:
+    own = commands("engine", role, "--model", "tiny", "--index", "3")[f"{role}-3"]
+    assert own.argv[own.argv.index("--port") + 1] == port
+    assert own.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
+
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "preset": ("gpu",),
+    "model": ("tiny-bpe",),
+    "index": ("2",),
+    "host": ("0.0.0.0",),
+    "address": ("10.0.0.7",),
+    "port": ("9000",),
+    "side_channel_port": ("5700",),
+    "gpus": ("1", "gpu"),
+    "prefill_cache": ("false",),
+    "max_model_len": ("512",),
+    "kv_space": ("2",),
+    "threads": ("7",),
+    "tensor_parallel": ("2", "gpu"),
+    "data_parallel": ("2", "gpu"),
+    "block_size": ("64",),
+    "threshold": ("5",),
+    "decode_ttl": ("33",),
+    "failure_policy": ("fail",),
+    "stock": ("true",),
+}
+"""A value other than the default, and the preset that it counts in."""
+
+
+def variables() -> dict[str, str]:
+    """Of the command's own: environment variable by option."""
+    command: Any = typer.main.get_command(app)
+    options = command.commands["engine"].params
+    return {one.name: one.envvar for one in options if one.name not in ("role", "flags", "printed", "help")}
+
+
+def test_every_option_has_a_variable_of_its_name() -> None:
+    assert variables() == {name: f"ANTIPHON_ENGINE_{name.upper()}" for name in OPTIONS}
+    others = {"ANTIPHON_ENGINE_FLAGS", "ANTIPHON_ENGINE_KEY"}
+    assert {*variables().values(), *others} == ENGINE_VARIABLES
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_may_come_from_the_environment(name: str) -> None:
+    value, preset = (*OPTIONS[name], "cpu")[:2]
+    flag = "--" + name.replace("_", "-")
+    words = {"false": ("--no-prefill-cache",), "true": (flag,)}.get(value, (flag, value))
+    given = {"ANTIPHON_ENGINE_PRESET": preset, "ANTIPHON_ENGINE_MODEL": "tiny"}
+    by_option = commands("engine", "prefill", *words, environ=given)
+    by_variable = commands("engine", "prefill", environ={**given, f"ANTIPHON_ENGINE_{name.upper()}": value})
+    assert by_variable == by_option
+    assert by_option != commands("engine", "prefill", environ=given)
+
+
+def test_an_option_wins_over_its_variable_and_an_empty_variable_is_none() -> None:
+    (own,) = commands(
+        "engine", "decode", "--port", "9001", "--model", "tiny", environ={"ANTIPHON_ENGINE_PORT": "9000"}
+    ).values()
+    assert own.url == "http://127.0.0.1:9001"
+    empty = dict.fromkeys([*variables().values(), "ANTIPHON_ENGINE_FLAGS", "ANTIPHON_ENGINE_KEY"], "")
+    assert commands("engine", "decode", environ=empty) == commands("engine", "decode")
+
+
+def test_flags_of_vllm_come_last_those_of_the_environment_before_the_commands_own() -> None:
+    environ = {"ANTIPHON_ENGINE_FLAGS": "--seed 1 --generation-config 'a b'"}
+    (own,) = commands("engine", "decode", "--model", "tiny", "--", "--seed", "2", environ=environ).values()
+    assert own.argv[-6:] == ("--seed", "1", "--generation-config", "a b", "--seed", "2")
+
+
+def test_the_router_minds_no_variable_of_an_engine() -> None:
+    engines = dict.fromkeys(ENGINE_VARIABLES, "1")
+    mine = {"ANTIPHON_PREFILL": "http://p:8100", "ANTIPHON_DECODE": "http://d:8200"}
+    loaded = load({}, {**engines, **mine})
+    assert loaded.explain() == ""
+    assert "ANTIPHON_ENGINE_KEY" in load({}, {**mine, "ANTIPHON_ENGINE_KEYS": "k"}).explain()
+
+
+def test_gpus_may_be_a_range_or_names_and_are_the_surroundings_if_none_are_given() -> None:
+    def seen(*words: str) -> str | None:
+        given = ("--preset", "gpu", "--tensor-parallel", "3", "--model", "tiny")
+        (own,) = commands("engine", "decode", *given, *words).values()
+        return own.env.get("CUDA_VISIBLE_DEVICES")
+
+    assert seen("--gpus", "4-5,7") == "4,5,7"
+    assert seen("--gpus", "GPU-a, MIG-b/1/0,2") == "GPU-a,MIG-b/1/0,2"
+    assert seen() is None
+
+
+def test_an_engine_of_two_nodes_needs_half_its_gpus_on_each() -> None:
+    given = ("--preset", "gpu", "--tensor-parallel", "4", "--gpus", "0-1", "--model", "tiny")
+    (first,) = commands("engine", "decode", *given, "--", "--nnodes", "2", "--node-rank", "0").values()
+    assert first.env["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert first.argv[:2] == ("-m", "vllm.entrypoints.openai.api_server")
+    rest = ("--", "--nnodes", "2", "--node-rank", "1", "--headless")
+    (second,) = commands("engine", "decode", *given, *rest).values()
+    assert second.argv[:3] == ("-m", "vllm.entrypoints.cli.main", "serve")  # it has no API server
+
+
+def refused(*words: str) -> str:
+    """Why ``antiphon engine`` does not start."""
+    ran = CliRunner().invoke(app, ["engine", *words], env={"COLUMNS": "200"})
+    assert ran.exit_code != 0
+    return ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("prefill", "--preset", "efa"), "address = 127.0.0.1: give this node's address"),
+        (
+            ("prefill", "--address", "no-such-host.invalid"),
+            "address = no-such-host.invalid: give this host's",
+        ),
+        (("prefill", "--address", "203.0.113.9"), "address = 203.0.113.9: not an address of this host"),
+        (("prefill", "--host", "203.0.113.9"), "host = 203.0.113.9: not an address of this host"),
+        (("decode", "--tensor-parallel", "2"), "tensor_parallel = 2: use more engines on preset cpu"),
+        (("decode", "--model", "no-such-model"), "no model 'no-such-model'"),
+        (("decode", "--preset", "gpu", "--gpus", "0,1"), "gpus = 0,1: name 1"),
+        (("decode", "--", "--port", "1"), "overrides[decode].flags = --port"),
+        (("router",), "'router' is not one of"),
+        (("decode", "--port", "0"), "'--port'"),
+        (("decode", "--failure-policy", "hope"), "'hope' is not one of"),
+    ],
+)
+def test_what_cannot_be_is_told_with_the_remedy(words: tuple[str, ...], told: str) -> None:
+    assert told in refused(*words)
+
+
+@pytest.mark.parametrize("option", ["port", "side-channel-port"])
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = refused("decode", "--model", "tiny", f"--{option}", port)
+    assert f"{option.replace('-', '_')} = {port} on 127.0.0.1: something listens there" in told
+
+
+def test_the_key_reaches_the_engine_and_is_never_printed() -> None:
+    ran = CliRunner().invoke(
+        app, ["engine", "decode", "--model", "tiny", "--print"], env={"ANTIPHON_ENGINE_KEY": "s3cret"}
+    )
+    assert 'VLLM_API_KEY="$VLLM_API_KEY"' in ran.output
+    assert "s3cret" not in ran.output
+
+
+def test_the_process_becomes_the_engine_in_its_surroundings_and_ends_when_asked(
+    fake_vllm: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("safetensors")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    output = tmp_path / "output"
+    command = [sys.executable, "-m", "antiphon_server.cli", "engine", "decode", "--model", "tiny"]
+    with output.open("w") as out:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--side-channel-port", str(port + 1)],
+            env={**fake_vllm, "MINE": "kept"},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        end = time.monotonic() + PATIENCE_S
+        while "Application startup complete" not in output.read_text():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < end, output.read_text()
+            time.sleep(0.05)
+        found = re.search(r"startup complete (\d+)", output.read_text())
+        assert found
+        assert int(found[1]) == process.pid
+        entries = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        assert {b"MINE=kept", b"UCX_TLS=tcp,sm,self"} <= set(entries)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert not os.path.exists(f"/proc/{process.pid}")
