@@ -10,7 +10,7 @@ from enum import StrEnum
 import httpx
 import msgspec
 
-from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info
+from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info, LeaseLimits
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.fleet.discovery import ExpiredError, RefusedError, find, selectors
 from antiphon_server.router.fleet.pairs import incompatible
@@ -158,16 +158,27 @@ def _line(engine: Engine) -> str:
 
 def lease_faults(url: str, info: Info, lease_ttl: float, lease_margin: float) -> list[str]:
     """What the router's settings ask of a decode engine's leases, and do not get."""
+    found = lease_limit_faults(info.leases, lease_ttl, lease_margin)
+    return [f"decode {url}: {what}: {remedy}" for what, remedy in found]
+
+
+def lease_limit_faults(limits: LeaseLimits, lease_ttl: float, lease_margin: float) -> list[tuple[str, str]]:
+    """The same of its limits: what is asked in vain, and what to do."""
     found = []
-    if lease_ttl > info.leases.longest:
+    if lease_ttl > limits.longest:
         found.append(
-            f"decode {url}: grants {info.leases.longest:g} s at most, lease_ttl asks for "
-            f"{lease_ttl:g} s: lower lease_ttl or raise the engine's limit"
+            (
+                f"grants {limits.longest:g} s at most, lease_ttl asks for {lease_ttl:g} s",
+                "lower lease_ttl or raise the engine's limit",
+            )
         )
-    shortest = min(info.leases.decode, info.leases.longest, lease_ttl)
+    shortest = min(limits.decode, limits.longest, lease_ttl)
     if shortest <= lease_margin:
         found.append(
-            f"decode {url}: leases of {shortest:g} s end within lease_margin {lease_margin:g} s, "
-            "so nothing would be reused: raise the engine's lease or lower lease_margin"
+            (
+                f"leases of {shortest:g} s end within lease_margin {lease_margin:g} s, "
+                "so nothing would be reused",
+                "raise the engine's lease or lower lease_margin",
+            )
         )
     return found
