@@ -25,7 +25,12 @@ def commands(*words: str, environ: dict[str, Any] | None = None) -> dict[str, Pr
     """What ``antiphon`` prints for these words and ``--print``, by name of the process."""
     ran = CliRunner().invoke(app, [words[0], "--print", *words[1:]], env=environ)
     assert ran.exit_code == 0, ran.output
-    return {one.name: one for block in ran.stdout.split("# ")[1:] for one in [_read(block)]}
+    return printed(ran.stdout)
+
+
+def printed(text: str) -> dict[str, Printed]:
+    """The commands in a text, by name of the process."""
+    return {one.name: one for block in text.split("# ")[1:] for one in [_read(block)]}
 
 
 def _read(block: str) -> Printed:

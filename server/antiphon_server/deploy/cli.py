@@ -59,11 +59,11 @@ def write(hosts: Sequence[HostFiles], out: Path) -> None:
     """
     for one in hosts:
         folder = out / one.name
-        for stale in [*folder.glob("etc/antiphon/*.env"), *folder.glob("etc/systemd/system/*/*.conf")]:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in [*folder.glob("*.env"), *folder.glob("*.service")]:
             stale.unlink()
         for path, text in one.files.items():
             file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
             if file.suffix == ".sh":
                 file.chmod(0o755)

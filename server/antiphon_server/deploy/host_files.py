@@ -26,7 +26,7 @@ STANDING_STOP = 90
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
-    """``files``: texts by their path in the host's folder. What lies under ``etc`` is for ``/etc``."""
+    """``files``: texts by their name in the host's folder."""
 
     name: str
     host: Host
@@ -68,16 +68,15 @@ def _host(
     files = dict(standing("efa"))
     url = f"http://{host.address}:{site.router.get('port', ROUTER_PORT)}" if host.router else None
     for engine in own:
-        path = f"etc/antiphon/engine-{engine.spec.name}.env"
-        files[path] = text_of(engine.env, f"{engine.spec.name} on {name}; read by {ENGINE_UNIT}")
+        heading = f"{engine.spec.name} on {name}; read by {ENGINE_UNIT}"
+        files[f"engine-{engine.spec.name}.env"] = text_of(engine.env, heading)
     if own:
-        files[f"etc/systemd/system/{ENGINE_UNIT}"] = units[ENGINE_UNIT]
+        files[ENGINE_UNIT] = units[ENGINE_UNIT]
         files["commands.txt"] = _commands(own)
     if host.router:
         heading = f"router on {name}; read by {ROUTER_UNIT}"
-        files["etc/antiphon/router.env"] = text_of(router_env(site, host, every), heading)
-        files[f"etc/systemd/system/{ROUTER_UNIT}"] = units[ROUTER_UNIT]
-        files |= _stop_in_time(site)
+        files["router.env"] = text_of(router_env(site, host, every), heading)
+        files[ROUTER_UNIT] = _stopping_in_time(units[ROUTER_UNIT], site)
     files["host.env"] = text_of(_host_env(site, own, url), f"{name}; read by the scripts")
     return HostFiles(name, host, own, url, files)
 
@@ -94,13 +93,10 @@ def router_env(site: Site, host: Host, engines: list[PlacedEngine]) -> dict[str,
     return {**made, **router_texts(site)}
 
 
-def _stop_in_time(site: Site) -> dict[str, str]:
-    """The unit kills the router only when its turns have had their time."""
-    seconds = int(float(site.router.get("shutdown_grace", GRACE))) + STOP_MARGIN
-    if seconds <= STANDING_STOP:
-        return {}
-    text = f"# shutdown_grace and {STOP_MARGIN} s more.\n[Service]\nTimeoutStopSec={seconds}\n"
-    return {f"etc/systemd/system/{ROUTER_UNIT}.d/grace.conf": text}
+def _stopping_in_time(unit: str, site: Site) -> str:
+    """The unit, which kills the router only when its turns have had their time."""
+    seconds = max(STANDING_STOP, int(float(site.router.get("shutdown_grace", GRACE))) + STOP_MARGIN)
+    return unit.replace(f"TimeoutStopSec={STANDING_STOP}\n", f"TimeoutStopSec={seconds}\n")
 
 
 def _host_env(site: Site, own: tuple[PlacedEngine, ...], url: str | None) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any
@@ -160,7 +161,13 @@ def _environment(site: Site) -> list[Fault]:
 def _engines(site: Site) -> list[Fault]:
     # Counts and addresses have been judged host by host.
     told = {"prefill", "decode", "address"}
-    return [fault for fault in settings_faults(site.whole(), site.engines.env) if fault.thing not in told]
+    found = settings_faults(site.whole(), site.engines.env)
+    return [replace(fault, thing=_here(fault.thing)) for fault in found if fault.thing not in told]
+
+
+def _here(thing: str) -> str:
+    """What a setting of a stack is called in a site."""
+    return re.sub(r"overrides\[(\w+)\]\.flags", r"engines.flags or engines.\1_flags", thing)
 
 
 def _router(site: Site) -> list[Fault]:

@@ -48,6 +48,15 @@ await() {
     check "$what" "$@"
 }
 
+# Whether a unit's present life has logged something.
+in_journal() {
+    local life
+    life="$(systemctl show --property InvocationID --value "$1")"
+    journalctl --no-pager "_SYSTEMD_INVOCATION_ID=$life" | grep --fixed-strings "$2" > /dev/null \
+        || { printf 'its log does not say "%s"\n' "$2" && return 1; }
+}
+
+# How much KV an engine has received, and how fast.
 transfers() {
     curl --fail --silent --max-time 10 "$1/metrics" \
         | awk '/^vllm:nixl_(xfer_time_seconds_(sum|count)|bytes_transferred_sum|num_failed_transfers_total)/ {
@@ -81,8 +90,7 @@ for url in $ENGINE_URLS; do
 done
 if [[ -n "$ENGINES" && "$PRESET" == efa ]]; then
     for engine in $ENGINES; do
-        check "$engine uses LIBFABRIC" bash -c \
-            "journalctl --no-pager --unit 'antiphon-engine@$engine' | grep --max-count 1 'Backend LIBFABRIC was instantiated'"
+        check "$engine uses LIBFABRIC" in_journal "antiphon-engine@$engine" "Backend LIBFABRIC was instantiated"
     done
 fi
 if [[ -n "$ROUTER_URL" ]]; then

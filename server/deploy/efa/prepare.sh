@@ -87,39 +87,44 @@ make_user() {
     run install -d -m 0755 -o antiphon -g antiphon "$CACHE"
 }
 
+# The wheel beside this script, unless something else is named.
 package() {
-    if [[ -n "${ANTIPHON_PACKAGE:-}" ]]; then
-        printf '%s' "$ANTIPHON_PACKAGE"
-        return
-    fi
     local wheel newest=""
     for wheel in "$HERE"/antiphon-*.whl; do
         if [[ -e "$wheel" && (-z "$newest" || "$wheel" -nt "$newest") ]]; then
             newest="$wheel"
         fi
     done
-    [[ -n "$newest" ]] || fail "no antiphon-*.whl in $HERE: copy one here, or set ANTIPHON_PACKAGE"
+    if [[ -n "${ANTIPHON_PACKAGE:-}" ]]; then
+        newest="$ANTIPHON_PACKAGE"
+    elif [[ -z "$newest" && -n "$DRY_RUN" ]]; then
+        newest="$HERE/antiphon-VERSION-py3-none-any.whl"
+    elif [[ -z "$newest" ]]; then
+        fail "no antiphon-*.whl in $HERE: copy one here, or set ANTIPHON_PACKAGE"
+    fi
     printf '%s' "$newest"
 }
 
 install_packages() {
     local python="$PREFIX/venv/bin/python" wanted
     wanted="$(package)"
-    say "vLLM $VLLM_VERSION, NIXL $NIXL_VERSION, $wanted in $PREFIX/venv"
+    local packages=("${wanted}[router,bench]")
+    if [[ -n "$ENGINES" ]]; then
+        packages=("vllm==$VLLM_VERSION" "nixl==$NIXL_VERSION" "${wanted}[router,engine,bench]")
+    fi
+    say "${packages[*]} in $PREFIX/venv"
     if command -v uv > /dev/null; then
         [[ -x "$python" ]] || run uv venv --python "$PYTHON_VERSION" "$PREFIX/venv"
-        run uv pip install --python "$python" \
-            "vllm==$VLLM_VERSION" "nixl==$NIXL_VERSION" "${wanted}[router,engine,bench]"
-    else
-        if [[ ! -x "$python" ]]; then
-            if [[ -z "$DRY_RUN" ]] && ! command -v "python$PYTHON_VERSION" > /dev/null; then
-                fail "no python$PYTHON_VERSION: install uv, or set PYTHON_VERSION to one that is there (3.11 or later)"
-            fi
-            run "python$PYTHON_VERSION" -m venv "$PREFIX/venv"
-        fi
-        run "$python" -m pip install --disable-pip-version-check \
-            "vllm==$VLLM_VERSION" "nixl==$NIXL_VERSION" "${wanted}[router,engine,bench]"
+        run uv pip install --python "$python" "${packages[@]}"
+        return
     fi
+    if [[ ! -x "$python" ]]; then
+        if [[ -z "$DRY_RUN" ]] && ! command -v "python$PYTHON_VERSION" > /dev/null; then
+            fail "no python$PYTHON_VERSION: install uv, or set PYTHON_VERSION to one that is there (3.11 or later)"
+        fi
+        run "python$PYTHON_VERSION" -m venv "$PREFIX/venv"
+    fi
+    run "$python" -m pip install --disable-pip-version-check "${packages[@]}"
 }
 
 if [[ -n "$ENGINES" && "$PRESET" != cpu ]]; then

@@ -22,9 +22,14 @@ if [[ -z "$DRY_RUN" && ! -f "$ETC/antiphon/secrets.env" ]]; then
 fi
 
 say "settings and units in $ETC"
-while IFS= read -r file; do
-    run install -D -m 0644 "$HERE/etc/$file" "$ETC/$file"
-done < <(cd "$HERE/etc" && find . -type f | sort | cut -c 3-)
+for file in "$HERE"/engine-*.env "$HERE"/router.env; do
+    if [[ -e "$file" ]]; then
+        run install -D -m 0644 "$file" "$ETC/antiphon/$(basename "$file")"
+    fi
+done
+for file in "$HERE"/*.service; do
+    run install -D -m 0644 "$file" "$ETC/systemd/system/$(basename "$file")"
+done
 # Engines that an earlier site had here.
 for file in "$ETC"/antiphon/engine-*.env; do
     engine="$(basename "$file" .env)"

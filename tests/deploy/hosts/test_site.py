@@ -1,0 +1,133 @@
+"""A site's file is judged as a whole, before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from antiphon_server.deploy.read import read
+from antiphon_server.deploy.rules import notices_of
+from antiphon_server.deploy.site import Engines, Site
+from antiphon_server.stack.settings import Preset, StackSettings
+from antiphon_server.stack.validate import ValidationError
+
+
+def faults(written: Any, folder: Path) -> str:
+    file = folder / "site.yaml"
+    file.write_text(written if isinstance(written, str) else yaml.safe_dump(written))
+    with pytest.raises(ValidationError) as caught:
+        read(file)
+    return str(caught.value)
+
+
+def changed(site: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    *folders, last = path.split(".")
+    place = site
+    for folder in folders:
+        place = place.setdefault(folder, {})
+    place[last] = value
+    return site
+
+
+WRONG = [
+    ("hosts.p0.adress", "10.0.0.1", "hosts.p0.adress = '10.0.0.1': did you mean address?"),
+    ("engine", {}, "engine = {}: did you mean engines?"),
+    ("engines.tensor-parallel", 8, "engines.tensor-parallel = 8: did you mean tensor_parallel?"),
+    ("engines.threshold", "many", "engines.threshold = 'many': give a valid integer"),
+    ("engines.prefill_cache", 0, "engines.prefill_cache = 0: give a valid boolean"),
+    ("engines.failure_policy", "hope", "engines.failure_policy = 'hope': give 'fail' or 'recompute'"),
+    ("engines.flags", ["--port", "1"], "engines.flags or engines.prefill_flags = --port: "),
+    ("engines.decode_flags", ["--dtype", "float16"], "--dtype = "),
+    ("engines.env", {"NCCL_SOCKET_IFNAME": "eth0"}, "NCCL_SOCKET_IFNAME = eth0: it hides EFA"),
+    ("engines.env", {"A B": "x"}, "engines.env = A B: is no name"),
+    ("engines.env", {"A": "x\ny"}, "engines.env.A = several lines"),
+    ("preset", "tpu", "preset = 'tpu': give 'cpu', 'gpu' or 'efa'"),
+    ("model", "Qwen3-32B", "model = Qwen3-32B: give a hub id (owner/name)"),
+    ("model", "tiny", "model = tiny: give a hub id (owner/name)"),
+    ("hosts.p0.address", "127.0.0.1", "hosts.p0.address = 127.0.0.1: give the one that other hosts"),
+    ("hosts.p0.address", "0.0.0.0", "hosts.p0.address = 0.0.0.0: give the one"),
+    ("hosts.p0.address", "p0.example.com", "hosts.p0.address = p0.example.com: give its numeric IPv4"),
+    ("hosts.p0.address", "10.0.0.11", "hosts = 10.0.0.11: is there twice"),
+    ("hosts.p0.prefill", 2, "hosts.p0.gpus = 8 of the 16 needed: move engines"),
+    ("hosts.p0.prefill", 0, "hosts = no prefill engine: give a host prefill: 1"),
+    ("hosts.d0.decode", 0, "hosts = no decode engine"),
+    ("hosts.d0.router", False, "hosts = no router: give a host router: true"),
+    ("hosts.p0.router", True, "router.store = memory: several routers must share"),
+    ("hosts.x0", {"address": "10.0.0.9"}, "hosts.x0 = nothing: give it prefill: 1"),
+    ("hosts.x0", {}, "hosts.x0.address = missing: give it"),
+    ("hosts.X0", {"address": "10.0.0.9", "decode": 1}, "hosts = X0: name it with small letters"),
+    ("hosts.a/b", {"address": "10.0.0.9", "decode": 1}, "hosts = a/b: name it with small letters"),
+    ("router.kep", 480, "router.kep = no such setting: did you mean keep?"),
+    ("router.keep", "long", "router.keep = long: must be a valid number"),
+    ("router.decode", ["http://x:1"], "router.decode = given: leave it out"),
+    ("router.lease_ttl", 10, "router = not given: renew_interval 15 + lease_margin 8 must stay below"),
+    ("router.store", "http://x", "router.store = http://x: "),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "told"), WRONG, ids=[f"{p}={v}" for p, v, _ in WRONG])
+def test_a_fault_names_the_thing_the_value_and_the_remedy(
+    announcement: dict[str, Any], tmp_path: Path, path: str, value: Any, told: str
+) -> None:
+    assert told in faults(changed(announcement, path, value), tmp_path)
+
+
+def test_all_faults_are_told_at_once(announcement: dict[str, Any], tmp_path: Path) -> None:
+    changed(announcement, "model", "none")
+    changed(announcement, "hosts.p0.prefill", 2)
+    changed(announcement, "router.kep", 1)
+    assert len(faults(announcement, tmp_path).splitlines()) == 3
+
+
+def test_a_secret_is_never_shown_and_has_a_place_of_its_own(
+    announcement: dict[str, Any], tmp_path: Path
+) -> None:
+    told = faults(changed(announcement, "router.admin_key", "s3cret"), tmp_path)
+    assert "s3cret" not in told
+    assert "write ANTIPHON_ADMIN_KEY into /etc/antiphon/secrets.env" in told
+
+
+def test_files_of_a_host_are_not_looked_for_here(announcement: dict[str, Any], tmp_path: Path) -> None:
+    changed(announcement, "router.keys_file", "/etc/antiphon/keys.yaml")
+    changed(announcement, "router.admin_key_file", "/etc/antiphon/admin-key")
+    changed(announcement, "model", "/models/qwen3-32b")
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(announcement))
+    assert read(tmp_path / "site.yaml").router["keys_file"] == "/etc/antiphon/keys.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("hosts: [", "not YAML in line"),
+        ("model: a/b\nmodel: c/d\n", "model is there twice"),
+        ("- a\n", "site = ['a']: give a valid dictionary"),
+        ("", "site = None"),
+    ],
+)
+def test_what_is_no_site_is_refused(text: str, told: str, tmp_path: Path) -> None:
+    assert told in faults(text, tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"no\.yaml: No such file"):
+        read(tmp_path / "no.yaml")
+
+
+def test_defaults_of_engines_are_those_of_up() -> None:
+    """Except what says where they are."""
+    site = Site(model="a/b", hosts={"x": {"address": "10.0.0.1", "prefill": 1}})  # type: ignore[dict-item]
+    own, up = site.whole(), StackSettings()
+    shared = set(Engines.model_fields) & set(StackSettings.__dataclass_fields__)
+    assert {"threshold", "decode_ttl", "tensor_parallel", "prefill_cache", "failure_policy"} <= shared
+    assert {name: getattr(own, name) for name in shared} == {name: getattr(up, name) for name in shared}
+    assert site.preset is Preset.EFA
+
+
+def test_both_roles_on_one_machine_are_told_of(announcement: dict[str, Any]) -> None:
+    announcement["hosts"] = {"one": {"address": "10.0.0.1", "prefill": 1, "decode": 1, "router": True}}
+    announcement["engines"]["tensor_parallel"] = 4
+    (notice,) = notices_of(Site.model_validate(announcement))
+    assert "LIBFABRIC falls to TCP" in notice
