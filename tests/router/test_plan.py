@@ -33,6 +33,7 @@ def decide(
     expected: Expected | None = None,
     paths: frozenset[Path] = ALL_PATHS,
     tries: bool = False,
+    parted: bool = False,
 ) -> Plan:
     return plan(
         frontier,
@@ -46,6 +47,7 @@ def decide(
         expected=expected,
         paths=paths,
         tries=tries,
+        parted=parted,
     )
 
 
@@ -58,6 +60,8 @@ def test_held_kv_is_reused() -> None:
     [
         (decide(frontier=None), Reason.FIRST),
         (decide(prefill=STOCK), Reason.STOCK),
+        (decide(stays=False, parted=True), Reason.PARTED),
+        (decide(holder=None, stays=False, parted=True), Reason.UNHEALTHY),
         (decide(decode=STOCK), Reason.STOCK),
         (decide(prefill=UNABLE), Reason.UNSUPPORTED),
         (decide(decode=UNABLE), Reason.UNSUPPORTED),

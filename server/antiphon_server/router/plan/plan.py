@@ -76,6 +76,7 @@ def plan(
     expected: Expected | None = None,
     paths: frozenset[Path] = ALL_PATHS,
     tries: bool = False,
+    parted: bool = False,
 ) -> Plan:
     """Choose the path of a turn that has a conversation.
 
@@ -83,7 +84,8 @@ def plan(
     it, None if it is no longer configured. ``prefill``, ``decode``: the engines that are to serve the turn;
     ``prefill`` is None when none is up. ``stays``: ``decode`` is the holder. ``margin``: seconds of lease
     that must be left. ``paths``: those that may be chosen; where none of them can be taken it is cold.
-    ``tries``: append if only its expected time speaks against it.
+    ``tries``: append if only its expected time speaks against it. ``parted``: ``prefill`` cannot read what the
+    holder has, or not now.
     """
     if decode.stock or (prefill is not None and prefill.stock):
         return Plan(Path.COLD, Reason.STOCK)
@@ -100,6 +102,8 @@ def plan(
     if prefill is None:
         appends = stays and holder.caches
         return Plan(Path.APPEND if appends else Path.COLD, Reason.UNHEALTHY)
+    if parted:
+        return Plan(Path.COLD, Reason.PARTED)
     expected = expected or UNMEASURED
     declined = _declined(expected, caches=stays and holder.caches, stays=stays, paths=paths)
     if declined is None:

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     BUSY = "busy", "cold: another turn of the conversation holds its KV"
     EXPIRED = "expired", "cold: the lease ended, or is about to"
     RESTARTED = "restarted", "cold: the engine that held the KV has started anew"
+    PARTED = "parted", "cold: the prefill engine and the one that held the KV do not go together"
     UNHEALTHY = "unhealthy", "the engine that held the KV, or every prefill engine, does not answer"
     STOCK = "stock", "cold: an engine without Antiphon's plug-in"
     UNSUPPORTED = "unsupported", "an engine that cannot reuse, or decode without a prefix cache"

@@ -125,6 +125,7 @@ class Decision:
             expected=expected,
             paths=paths,
             tries=tries,
+            parted=keeper is not decode and self._parted(prefill, keeper, now),
         )
         if chosen.declined is Reason.LONG and trial is not None:
             trials.declined(trial)
@@ -135,6 +136,12 @@ class Decision:
             tried = trial if chosen.reason is Reason.TRIAL else None
             return Step(chosen, None, decode, turn, burden, trial=tried)
         return Step(chosen, prefill, decode, turn, stays=keeper is decode)
+
+    def _parted(self, prefill: Worker | None, keeper: Worker | None, now: float) -> bool:
+        """Prefill was chosen to go with the decode engine of this turn. It may not go with that of the last."""
+        if prefill is None or keeper is None:
+            return False
+        return not self._state.placement.pairs.allowed(prefill, keeper, now)
 
     def _prefill(self, decode: Worker, failed: Collection[str]) -> Worker | None:
         key, preferred, placement = self._key, self.place.prefill, self._state.placement
