@@ -66,7 +66,7 @@ async def talk(rig: Any, name: str, opening: list[Message], over: asyncio.Event,
 
 
 async def replaced(rig: Any, new: dict[str, tuple[SimulatedEngine, str]], settled: Any, turns: Any) -> None:
-    """The order of the guide: a complete new pair joins, the old one drains, then it is forgotten and ends."""
+    """The order of the guide: a complete new pair joins, the old one drains, is forgotten and ends."""
     workers = rig.state.workers
     for role in ("prefill", "decode"):
         await workers.add(role, new[role][1])

@@ -82,9 +82,8 @@ async def fleet(client: httpx.AsyncClient) -> dict[str, tuple[str, bool]]:
 
 async def becomes(client: httpx.AsyncClient, wanted: dict[str, tuple[str, bool]]) -> None:
     async with asyncio.timeout(20):
-        while (found := await fleet(client)) != wanted:
+        while await fleet(client) != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    assert found == wanted
 
 
 @pytest.mark.parametrize("overlay", ["gpu", "efa-multinode"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import yaml
 
 from deploy.kubernetes.objects import component, labels, named, of_kind, selects, templates
-from deploy.kubernetes.render import MANIFESTS, Manifest
+from deploy.kubernetes.render import MANIFESTS, ROOT, Manifest
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = ROOT / "docs"
 METRIC = re.compile(r"antiphon_\w+")
 
 
@@ -20,24 +19,25 @@ def documented() -> set[str]:
     return {row.split("`")[1] for row in rows if row.startswith("| `antiphon_")}
 
 
-def advised() -> dict[str, str | None]:
-    """How long each expression has to hold, of the guide's table of alerts."""
-    found: dict[str, str | None] = {}
-    for row in (DOCS / "operating.md").read_text().splitlines():
-        if not row.startswith("|") or "antiphon_" not in row or row.startswith("| `"):
-            continue
-        expression = row.split(" | ")[1]
-        lasting = re.search(r" for (\d+) min$", expression)
-        text = " ".join(re.sub(r" for \d+ min$", "", expression).replace("`", "").split())
-        found[text.replace("\\|", "|")] = f"{lasting[1]}m" if lasting else None
-    return found
+def test_alerts_are_those_of_the_other_deployments(full: list[Manifest]) -> None:
+    rules = yaml.safe_load((MANIFESTS.parent / "prometheus" / "rules.yml").read_text())
+    assert named(full, "PrometheusRule", "antiphon")["spec"]["groups"] == rules["groups"]
 
 
-def test_alerts_are_those_of_the_guide(full: list[Manifest]) -> None:
-    (group,) = named(full, "PrometheusRule", "antiphon")["spec"]["groups"]
-    rules = {" ".join(rule["expr"].split()): rule.get("for") for rule in group["rules"]}
-    assert rules == advised()
-    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) == 9
+def test_jobs_and_roles_are_those_that_alerts_and_dashboard_ask_for(full: list[Manifest]) -> None:
+    label = named(full, "ServiceMonitor", "antiphon-router")["spec"]["jobLabel"]
+    jobs = {labels(named(full, "Service", "antiphon-router"))[label]}
+    (endpoint,) = named(full, "ServiceMonitor", "antiphon-engines")["spec"]["endpoints"]
+    (job, role) = endpoint["relabelings"]
+    jobs.add(job["replacement"])
+    rules = (MANIFESTS.parent / "prometheus" / "rules.yml").read_text()
+    dashboard = (MANIFESTS.parent / "grafana" / "antiphon.json").read_text().replace('\\"', '"')
+    asked = set(re.findall(r'job="(\w+)"', rules + dashboard))
+    assert asked
+    assert asked <= jobs
+    (source,) = role["sourceLabels"]
+    assert source == "__meta_kubernetes_service_label_app_kubernetes_io_component"
+    assert role["targetLabel"] == "role"
 
 
 def test_every_metric_that_is_asked_for_is_the_routers(full: list[Manifest]) -> None:

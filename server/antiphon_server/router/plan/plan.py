@@ -84,8 +84,8 @@ def plan(
     it, None if it is no longer configured. ``prefill``, ``decode``: the engines that are to serve the turn;
     ``prefill`` is None when none is up. ``stays``: ``decode`` is the holder. ``margin``: seconds of lease
     that must be left. ``paths``: those that may be chosen; where none of them can be taken it is cold.
-    ``tries``: append if only its expected time speaks against it. ``parted``: ``prefill`` cannot read what the
-    holder has, or not now.
+    ``tries``: append if only its expected time speaks against it. ``parted``: ``prefill`` cannot read what
+    the holder has, or not now.
     """
     if decode.stock or (prefill is not None and prefill.stock):
         return Plan(Path.COLD, Reason.STOCK)

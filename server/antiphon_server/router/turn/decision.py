@@ -138,7 +138,7 @@ class Decision:
         return Step(chosen, prefill, decode, turn, stays=keeper is decode)
 
     def _parted(self, prefill: Worker | None, keeper: Worker | None, now: float) -> bool:
-        """Prefill was chosen to go with the decode engine of this turn. It may not go with that of the last."""
+        """Prefill was chosen to go with this turn's decode engine. It may not go with the last one's."""
         if prefill is None or keeper is None:
             return False
         return not self._state.placement.pairs.allowed(prefill, keeper, now)
