@@ -14,6 +14,7 @@ from antiphon_server.bench.cli import bench
 from antiphon_server.bench.replay.cli import replay
 from antiphon_server.demo.cli import demo
 from antiphon_server.deploy.cli import hosts
+from antiphon_server.doctor.cli import doctor
 from antiphon_server.router.cli import check_config, router
 from antiphon_server.router.gate.new_key import key
 from antiphon_server.stack.cli import up
@@ -31,6 +32,7 @@ app.command()(engine)
 app.command()(router)
 app.command()(hosts)
 app.command()(check_config)
+app.command()(doctor)
 app.command()(key)
 app.command()(demo)
 app.command()(replay)

@@ -64,7 +64,7 @@ def test_every_presets_command_is_read(preset: Preset, role: Role, stock: bool) 
     assert transfer.kv_connector == ("NixlConnector" if stock else "AntiphonConnector")
     assert transfer.is_kv_producer == (role is Role.PREFILL)
     assert transfer.kv_load_failure_policy == "recompute"
-    assert transfer.get_from_extra_config("bidirectional_kv_xfer", False) is True
+    assert transfer.get_from_extra_config("bidirectional_kv_xfer", False) is not stock
 
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])

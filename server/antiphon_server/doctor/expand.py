@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperOption
 
 from antiphon_server.doctor.declared import HIDDEN
+from antiphon_server.doctor.flags import after_entry
 from antiphon_server.stack import engine_cli
 from antiphon_server.stack.command import engine_of, loopback
 from antiphon_server.stack.models import Model, ModelError, resolve
@@ -19,8 +20,6 @@ from antiphon_server.stack.settings import Role
 
 SOMEWHERE = "192.0.2.1"
 """Stands for an address that is found where the engine runs; reserved for documentation."""
-INTERPRETER_WORDS = 3
-"""``python -m module``, in front of what an engine's argv says."""
 
 
 TRUE = ("1", "true", "t", "yes", "y", "on")
@@ -49,8 +48,7 @@ def expand(words: Sequence[str], environ: Mapping[str, str]) -> tuple[Role, tupl
     env = {**environ, **spec.env}
     if found_there:
         env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = f"{HIDDEN} {given['address']}"
-    start = spec.argv.index("serve") + 1 if "serve" in spec.argv[:5] else INTERPRETER_WORDS
-    return role, spec.argv[start:], env
+    return role, after_entry(spec.argv), env
 
 
 def _parsed(words: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:

@@ -47,13 +47,15 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Check:
     """``word``: its name, for people and for ``--json``. ``line``: what it looks at, one line of the guide's
-    table. ``why``: why it matters, said with each of its findings."""
+    table. ``why``: why it matters, said with each of its findings. ``thing``: the flag, variable or key that
+    it is about, where it is about one."""
 
     word: str
     severity: Severity
     realm: Realm
     line: str
     why: str
+    thing: str | None = None
 
     def finding(
         self,

@@ -38,6 +38,12 @@ class Flags:
         return self.many.get(name, ())
 
 
+def after_entry(argv: Sequence[str]) -> tuple[str, ...]:
+    """What follows ``python -m module`` and, with vLLM's own command, ``serve``."""
+    words = tuple(argv)
+    return words[words.index("serve") + 1 :] if "serve" in words[:5] else words[3:]
+
+
 def read_flags(words: Sequence[str]) -> Flags:
     """What follows the server's entry point. Words that are no flags are kept in :attr:`Flags.words`."""
     values: dict[str, str] = {}

@@ -35,6 +35,8 @@ class Rule:
             yield self.check.finding(hit.subject, hit.what, hit.remedy, severity=hit.severity)
 
 
-def rule(word: str, severity: Severity, line: str, why: str) -> Callable[[Look], Rule]:
-    """Make a rule of a function that yields hits. ``line`` and ``why``: see :class:`Check`."""
-    return lambda look: Rule(Check(word, severity, Realm.DECLARED, line, why), look)
+def rule(
+    word: str, severity: Severity, line: str, why: str, thing: str | None = None
+) -> Callable[[Look], Rule]:
+    """Make a rule of a function that yields hits. ``line``, ``why`` and ``thing``: see :class:`Check`."""
+    return lambda look: Rule(Check(word, severity, Realm.DECLARED, line, why, thing), look)

@@ -66,7 +66,8 @@ def kv_transfer(settings: StackSettings, role: Role, override: Override) -> dict
         "kv_buffer_device": preset.buffer,
         "kv_load_failure_policy": override.failure_policy or settings.failure_policy,
         "kv_connector_extra_config": {
-            "bidirectional_kv_xfer": True,
+            # On KV that it pulls without a check, vLLM's own connector computes wrong answers.
+            "bidirectional_kv_xfer": not settings.stock,
             "decoder_kv_blocks_ttl": settings.decode_ttl,
             "kv_recompute_threshold": settings.threshold,
             **preset.kv_extra,

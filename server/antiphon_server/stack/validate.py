@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -10,24 +9,15 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from antiphon_server.stack.command import gpus_of, override_of
-from antiphon_server.stack.flags import flag_value
+from antiphon_server.stack.command import engine_of, gpus_of, override_of
+from antiphon_server.stack.models import Model
+from antiphon_server.stack.ports import EnginePorts
 from antiphon_server.stack.presets import PRESETS
 from antiphon_server.stack.settings import Preset, Role, StackSettings
 
 MINIMUM_NIXL = (1, 3, 2)
-MISPLACED = ("kv_load_failure_policy", "kv_role", "kv_buffer_device", "engine_id", "kv_connector")
-ALIKE_FLAGS = (
-    "--tensor-parallel-size",
-    "-tp",
-    "--block-size",
-    "--dtype",
-    "--max-model-len",
-    "--kv-cache-dtype",
-    "--attention-backend",
-    "--prefix-caching-hash-algo",
-)
-ALIKE_EXTRA = ("bidirectional_kv_xfer", "backends")
+OWN_WORDS = frozenset({"side-channel-host", "unchecked-reuse"})
+"""Checks that are told here in words of the settings, or that tests mean to break."""
 OTHERS_SETTING = {
     "--kv-transfer-config": "leave it out: it is made of the settings, Override.kv_extra and failure_policy",
     "--host": "set it outside of the flags: host of one engine, address of a stack",
@@ -77,12 +67,13 @@ def survey(root: Path = Path("/")) -> Machine:
 
 def settings_faults(settings: StackSettings, environ: Mapping[str, str] = os.environ) -> list[Fault]:
     """Faults of the settings alone; no look at the machine."""
-    return [
-        *_counts(settings),
-        *_between_nodes(settings, environ),
-        *_overrides(settings),
-        *_unequal(settings),
-    ]
+    told = [*_counts(settings), *_between_nodes(settings), *_overrides(settings)]
+    # What misplaced overrides would render says nothing more.
+    return (
+        told
+        if any(fault.thing.startswith("overrides") for fault in told)
+        else [*told, *_rendered(settings, environ)]
+    )
 
 
 def machine_faults(settings: StackSettings, machine: Machine) -> list[Fault]:
@@ -149,17 +140,15 @@ def _counts(settings: StackSettings) -> list[Fault]:
     return faults
 
 
-def _between_nodes(settings: StackSettings, environ: Mapping[str, str]) -> list[Fault]:
+def _between_nodes(settings: StackSettings) -> list[Fault]:
+    from antiphon_server.doctor.rules.places import routable
+
     if not PRESETS[settings.preset].between_nodes:
         return []
-    faults: list[Fault] = []
-    if settings.address is None or not _routable(settings.address):
+    if settings.address is None or not routable(settings.address):
         remedy = "give this node's address as other nodes reach it (--address); NIXL agents meet there"
-        faults.append(Fault("address", settings.address or "127.0.0.1", remedy))
-    interface = environ.get("NCCL_SOCKET_IFNAME", "")
-    if interface and not interface.startswith("^"):
-        faults.append(Fault("NCCL_SOCKET_IFNAME", interface, "it hides EFA: use '^lo,docker,veth'"))
-    return faults
+        return [Fault("address", settings.address or "127.0.0.1", remedy)]
+    return []
 
 
 def _overrides(settings: StackSettings) -> list[Fault]:
@@ -171,36 +160,56 @@ def _overrides(settings: StackSettings) -> list[Fault]:
         if name not in known
     ]
     for name, override in settings.overrides.items():
-        for key in MISPLACED:
-            if key in override.kv_extra:
-                remedy = (
-                    "a random one per start is required" if key == "engine_id" else "it has no effect there"
-                )
-                faults.append(Fault(f"overrides[{name}].kv_extra", key, f"remove it: {remedy}"))
         options = [flag.partition("=")[0] for flag in override.flags]
         faults += [
             Fault(f"overrides[{name}].flags", option, OTHERS_SETTING[option])
             for option in options
             if option in OTHERS_SETTING
         ]
-    backends = [dict(one.kv_extra).get("backends", ["LIBFABRIC"]) for one in settings.overrides.values()]
-    if settings.preset is Preset.EFA and any("LIBFABRIC" not in one for one in backends):
-        faults.append(Fault("backends", str(backends), 'use ["LIBFABRIC"]: anything else falls back to TCP'))
     return faults
 
 
-def _unequal(settings: StackSettings) -> list[Fault]:
-    faults: list[Fault] = []
-    overrides = {name: override_of(settings, role, name) for role, name in _engines(settings)}
-    for flag in ALIKE_FLAGS:
-        values = {name: flag_value(override.flags, flag) for name, override in overrides.items()}
-        if len(set(values.values())) > 1:
-            faults.append(Fault(flag, str(values), "prefill and decode must have the same"))
-    for key in ALIKE_EXTRA:
-        extras = {name: repr(override.kv_extra.get(key)) for name, override in overrides.items()}
-        if len(set(extras.values())) > 1:
-            faults.append(Fault(key, str(extras), "prefill and decode must have the same"))
-    return faults
+def _rendered(settings: StackSettings, environ: Mapping[str, str]) -> list[Fault]:
+    """What the doctor calls an error in the commands that the settings become."""
+    from antiphon_server.doctor.box import Box
+    from antiphon_server.doctor.declared import Declared, Engine
+    from antiphon_server.doctor.flags import after_entry, read_flags
+    from antiphon_server.doctor.rules import alike, efa, engine, places
+
+    here = Box(manager="shell", network="here", node="here")
+    model = Model(settings.model, settings.model, local=False, context=None)
+    fleet = Declared(
+        engines=tuple(
+            Engine(spec.name, spec.role, read_flags(after_entry(spec.argv)), {**environ, **spec.env}, here)
+            for spec in (
+                engine_of(
+                    settings, model, Path(), role, int(name.rpartition("-")[2]), _apart(place), 1, place
+                )
+                for place, (role, name) in enumerate(_engines(settings))
+            )
+        )
+    )
+    faults: dict[tuple[str, str, str], list[str]] = {}
+    for rule in (*engine.RULES, *places.RULES, *alike.RULES, *efa.RULES):
+        if rule.check.word in OWN_WORDS or rule.check.severity != "error":
+            continue
+        thing = rule.check.thing or rule.check.word
+        for found in rule.findings(fleet):
+            value = found.what.removeprefix(f"{thing} ").removeprefix("is ")
+            faults.setdefault((thing, value, found.remedy), []).append(found.subject)
+    return [
+        Fault(
+            thing,
+            value if len(subjects) == len(fleet.engines) else f"{value} ({', '.join(subjects)})",
+            remedy,
+        )
+        for (thing, value, remedy), subjects in faults.items()
+    ]
+
+
+def _apart(place: int) -> EnginePorts:
+    """Ports that no two engines share; the free ones are only looked for at the start."""
+    return EnginePorts(20_000 + place, 30_000 + 100 * place)
 
 
 def _engines(settings: StackSettings) -> list[tuple[Role, str]]:
@@ -212,16 +221,6 @@ def _gpus_wanted(settings: StackSettings) -> int:
     return sum(
         gpus_of(settings, override_of(settings, role, name).flags) for role, name in _engines(settings)
     )
-
-
-def _routable(address: str) -> bool:
-    if address == "localhost":
-        return False
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return True  # a name: the other nodes resolve it
-    return not (parsed.is_loopback or parsed.is_unspecified or parsed.is_link_local)
 
 
 def _nixl_version() -> str | None:

@@ -84,7 +84,7 @@ def _file(name: str, unit_path: Path) -> dict[str, str]:
     for place in (Path(name), unit_path.parent / Path(name).name):
         if place.is_file():
             return variables_of(place.read_text())
-    return {secret: f"{HIDDEN} {name}" for secret in ("ANTIPHON_ENGINE_KEY", "ANTIPHON_API_KEYS")}
+    return dict.fromkeys(("ANTIPHON_ENGINE_KEY", "ANTIPHON_API_KEYS"), f"{HIDDEN} {name}")
 
 
 def _filled(word: str, env: Mapping[str, str]) -> str:

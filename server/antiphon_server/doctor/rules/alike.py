@@ -130,7 +130,7 @@ def unequal(equal: Equal, fleet: Declared) -> Iterator[Hit]:
 
 def _rule(equal: Equal) -> Rule:
     line = f"{equal.name} is equal on prefill and decode"
-    return rule(equal.word, equal.severity, line, equal.why)(lambda fleet: unequal(equal, fleet))
+    return rule(equal.word, equal.severity, line, equal.why, equal.name)(lambda fleet: unequal(equal, fleet))
 
 
 RULES = tuple(map(_rule, EQUAL))

@@ -28,6 +28,7 @@ def _fabric(fleet: Declared) -> Iterator[Engine]:
     Severity.ERROR,
     "engines on EFA name LIBFABRIC as NIXL's backend",
     "NIXL takes UCX otherwise, which silently falls back to TCP: some hundred times slower.",
+    thing="backends",
 )
 def transfer_backend(fleet: Declared) -> Iterator[Hit]:
     for engine in _fabric(fleet):
@@ -41,6 +42,7 @@ def transfer_backend(fleet: Declared) -> Iterator[Hit]:
     Severity.ERROR,
     "FI_PROVIDER is efa where LIBFABRIC is used",
     "libfabric picks the first provider that fits, which may be TCP.",
+    thing="FI_PROVIDER",
 )
 def fi_provider(fleet: Declared) -> Iterator[Hit]:
     for engine in _fabric(fleet):
@@ -70,13 +72,14 @@ def efa_rdma(fleet: Declared) -> Iterator[Hit]:
     Severity.ERROR,
     "NCCL_SOCKET_IFNAME leaves interfaces out instead of naming one",
     "A named interface hides EFA from NCCL and libfabric.",
+    thing="NCCL_SOCKET_IFNAME",
 )
 def nccl_interface(fleet: Declared) -> Iterator[Hit]:
     for engine in _fabric(fleet):
         interface = engine.env.get("NCCL_SOCKET_IFNAME", "")
         if hides_efa(interface):
-            what = f"NCCL_SOCKET_IFNAME is {interface!r}"
-            yield Hit(engine.subject, what, "set NCCL_SOCKET_IFNAME=^lo,docker,veth, or leave it out")
+            what = f"NCCL_SOCKET_IFNAME is {interface}"
+            yield Hit(engine.subject, what, "it hides EFA: set ^lo,docker,veth, or leave it out")
 
 
 @rule(
@@ -161,6 +164,7 @@ def host_network(fleet: Declared) -> Iterator[Hit]:
     Severity.WARNING,
     "huge pages are used only where they are reserved",
     "With FI_EFA_USE_HUGE_PAGE=1 and none reserved, libfabric fails to start or falls back.",
+    thing="FI_EFA_USE_HUGE_PAGE",
 )
 def huge_pages(fleet: Declared) -> Iterator[Hit]:
     for engine in _fabric(fleet):

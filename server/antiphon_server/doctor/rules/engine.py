@@ -12,6 +12,7 @@ from antiphon_server.stack.command import CONNECTOR, CONNECTOR_MODULE, EXTENSION
 from antiphon_server.stack.settings import Role
 
 LONG_KEEP_ALIVE_S = 60
+UNCHECKED_OPTION = "antiphon_unsafe_skip_prefix_check"
 TOP_LEVEL = ("kv_load_failure_policy", "kv_role", "kv_buffer_device", "engine_id", "kv_connector")
 ROLES = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
 
@@ -21,6 +22,7 @@ ROLES = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
     Severity.ERROR,
     "each engine has a KV transfer configuration that can be read",
     "Without it prefill hands nothing over: decode computes every prompt again, or no engine starts.",
+    thing="--kv-transfer-config",
 )
 def kv_transfer(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -42,7 +44,11 @@ def misplaced_setting(fleet: Declared) -> Iterator[Hit]:
         for name in TOP_LEVEL:
             if name in engine.extra and name != "engine_id":
                 what = f"{name} = {engine.extra[name]!r} is inside {EXTRA}"
-                yield Hit(engine.subject, what, f"move {name} one level up, beside kv_connector")
+                yield Hit(
+                    engine.subject,
+                    what,
+                    f"remove it there, and give {name} one level up, beside kv_connector",
+                )
 
 
 @rule(
@@ -50,6 +56,7 @@ def misplaced_setting(fleet: Declared) -> Iterator[Hit]:
     Severity.ERROR,
     "engine_id is left to chance",
     "A restarted engine under its old id is taken for the one before: handles of lost KV look valid.",
+    thing="engine_id",
 )
 def engine_id(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -66,6 +73,7 @@ def engine_id(fleet: Declared) -> Iterator[Hit]:
     "kv_load_failure_policy is recompute on prefill and decode",
     "A pull that fails or is declined answers 500 instead of computing the prompt: the turn is tried again "
     "from its start, and fails when the attempts are used up.",
+    thing="kv_load_failure_policy",
 )
 def failure_policy(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -82,6 +90,7 @@ def failure_policy(fleet: Declared) -> Iterator[Hit]:
     Severity.ERROR,
     "kv_role fits what the engine does",
     "Prefill produces KV and decode consumes it; the other way round nothing is handed over.",
+    thing="kv_role",
 )
 def kv_role(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -100,6 +109,7 @@ def kv_role(fleet: Declared) -> Iterator[Hit]:
     "bidirectional_kv_xfer is on only with Antiphon's connector",
     "vLLM's own connector never checks that the KV it pulls belongs to the prompt: answers are silently "
     "computed on another history, and both prefix caches are spoilt.",
+    thing="bidirectional_kv_xfer",
 )
 def stock_reuse(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -110,11 +120,25 @@ def stock_reuse(fleet: Declared) -> Iterator[Hit]:
 
 
 @rule(
+    "unchecked-reuse",
+    Severity.ERROR,
+    "the check of what is pulled is not turned off",
+    "The engine computes on KV of other prompts; the switch is there for tests alone.",
+    thing=UNCHECKED_OPTION,
+)
+def unchecked_reuse(fleet: Declared) -> Iterator[Hit]:
+    for engine in fleet.engines:
+        if engine.extra.get(UNCHECKED_OPTION):
+            yield Hit(engine.subject, f"{UNCHECKED_OPTION} is on", "remove it")
+
+
+@rule(
     "reuse-flag",
     Severity.ERROR,
     "bidirectional_kv_xfer is on for both sides",
     "A handle that is sent to an engine without the flag hangs, and Antiphon's connector does not start "
     "without it.",
+    thing="bidirectional_kv_xfer",
 )
 def reuse_flag(fleet: Declared) -> Iterator[Hit]:
     ours = [engine for engine in fleet.engines if engine.transfer.get("kv_connector") == CONNECTOR]
@@ -155,6 +179,7 @@ def plug_in(fleet: Declared) -> Iterator[Hit]:
     "block hashes are the same in every process",
     "Prefill compares its own block hashes with those in decode's handle. With a random seed none is ever "
     "equal, so nothing is reused.",
+    thing="PYTHONHASHSEED",
 )
 def hash_seed(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -174,6 +199,7 @@ def hash_seed(fleet: Declared) -> Iterator[Hit]:
     Severity.WARNING,
     "engines keep idle connections open long enough",
     "vLLM closes an idle connection after 5 s; the router's next leg on it is then lost on the way.",
+    thing="VLLM_HTTP_TIMEOUT_KEEP_ALIVE",
 )
 def keep_alive(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -225,6 +251,7 @@ RULES = (
     failure_policy,
     kv_role,
     stock_reuse,
+    unchecked_reuse,
     reuse_flag,
     plug_in,
     hash_seed,

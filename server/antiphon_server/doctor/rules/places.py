@@ -42,6 +42,7 @@ def spread(fleet: Declared) -> bool:
     Severity.ERROR,
     "VLLM_NIXL_SIDE_CHANNEL_HOST is an address that the other hosts reach",
     "NIXL agents meet there before each first transfer. With loopback they find nobody, or themselves.",
+    thing="VLLM_NIXL_SIDE_CHANNEL_HOST",
 )
 def side_channel_host(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
@@ -71,6 +72,7 @@ def side_channel_ports(engine: Engine) -> range:
     Severity.ERROR,
     "engines of one host have side-channel ports of their own, one for each data-parallel rank",
     "The second engine does not start, or its peers shake hands with the first.",
+    thing="VLLM_NIXL_SIDE_CHANNEL_PORT",
 )
 def side_channel_port(fleet: Declared) -> Iterator[Hit]:
     taken: dict[tuple[str, int], Engine] = {}
@@ -90,6 +92,7 @@ def side_channel_port(fleet: Declared) -> Iterator[Hit]:
     Severity.ERROR,
     "engines of one host listen on ports of their own",
     "The second one does not start.",
+    thing="--port",
 )
 def port(fleet: Declared) -> Iterator[Hit]:
     taken: dict[tuple[str, int], Engine] = {}

@@ -107,8 +107,10 @@ def engine_key_equal(fleet: Declared) -> Iterator[Hit]:
             ours, theirs = one.engine_key, engine.key
             if ours == theirs or _same_secret(ours, theirs):
                 continue
-            whose = "another than" if ours and theirs else "one, but not" if theirs else "none, unlike"
-            what = f"it asks for {whose} the router's key ({one.router.subject})"
+            whose = "another key than" if theirs else "no key, unlike"
+            if ours is None:
+                whose = "a key, but none is given to"
+            what = f"it asks for {whose} the router ({one.router.subject})"
             remedy = "set ANTIPHON_ENGINE_KEY of both from one place"
             yield Hit(engine.subject, what, remedy)
 

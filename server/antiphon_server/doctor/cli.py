@@ -1,0 +1,126 @@
+"""``antiphon doctor``. Imports of weight stay inside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from antiphon_server.stack.settings import Preset
+
+if TYPE_CHECKING:
+    from antiphon_server.doctor.finding import Examination
+    from antiphon_server.doctor.target import FleetTarget
+
+
+def doctor(
+    targets: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="Files or folders: compose, rendered Kubernetes manifests, systemd units, "
+            "shell lines of 'antiphon up --print', a router's YAML.",
+            show_default=False,
+        ),
+    ] = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Look at this machine; so it does when nothing else is named.")
+    ] = False,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(
+            envvar="ANTIPHON_ENGINE_PRESET",
+            help="Hardware that engines of this machine run on; default: what it looks like.",
+            show_default=False,
+        ),
+    ] = None,
+    router: Annotated[
+        str | None, typer.Option(metavar="URL", help="A running router.", show_default=False)
+    ] = None,
+    prefill: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A running prefill engine; may be repeated.", show_default=False),
+    ] = None,
+    decode: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A running decode engine; may be repeated.", show_default=False),
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe/--no-probe", help="Send turns through the running fleet too, not only look."),
+    ] = True,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for an answer of the running fleet.")
+    ] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+) -> None:
+    """Look for what is wrong with this machine, manifests, or a running fleet, and say how to mend it.
+
+    Exit code: 0 nothing but notes (and warnings, unless --strict), 1 something to mend, 2 it could not look.
+    Keys come from the environment: ANTIPHON_ENGINE_KEY of the engines, ANTIPHON_API_KEY of a client,
+    ANTIPHON_ADMIN_KEY of the router's administrator.
+    """
+    from rich.console import Console
+
+    from antiphon_server.doctor import report
+    from antiphon_server.doctor.finding import together
+    from antiphon_server.doctor.manifests import ManifestError
+
+    try:
+        fleet = _fleet(router, prefill or (), decode or (), probe, timeout)
+        looked = dict(_declared(targets or ()))
+    except (ManifestError, ValueError) as error:
+        _fail(str(error))
+    if machine or not (targets or fleet):
+        from antiphon_server.doctor.machine import examine as look_at_machine
+
+        looked["this machine"] = look_at_machine(os.environ, preset=preset)
+    if fleet is not None:
+        from antiphon_server.doctor.fleet import examine as look_at_fleet
+
+        looked["the running fleet"] = look_at_fleet(fleet)
+    found = report.Report(tuple(looked), together(looked.values()), strict)
+    if as_json:
+        typer.echo(report.as_json(found))
+    else:
+        report.show(found, Console())
+    raise typer.Exit(found.exit_code)
+
+
+def _declared(targets: Sequence[Path]) -> Iterator[tuple[str, Examination]]:
+    from antiphon_server.doctor.examine import examine
+    from antiphon_server.doctor.manifests import read
+
+    for scene in read(targets):
+        yield scene.name, examine(scene.declared)
+
+
+def _fleet(
+    router: str | None, prefill: Sequence[str], decode: Sequence[str], probe: bool, timeout: float
+) -> FleetTarget | None:
+    from antiphon_server.doctor.target import FleetTarget
+    from antiphon_server.router.upstream.upstream import Origin
+
+    if not (router or prefill or decode):
+        return None
+    for url in filter(None, (router, *prefill, *decode)):
+        Origin.parse(url)
+    return FleetTarget(
+        router.rstrip("/") if router else None,
+        tuple(url.rstrip("/") for url in prefill),
+        tuple(url.rstrip("/") for url in decode),
+        engine_key=os.environ.get("ANTIPHON_ENGINE_KEY") or None,
+        api_key=os.environ.get("ANTIPHON_API_KEY") or None,
+        admin_key=os.environ.get("ANTIPHON_ADMIN_KEY") or None,
+        probe=probe,
+        timeout=timeout,
+    )
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(2)
