@@ -12,6 +12,7 @@ from typing import Any
 
 from antiphon_server.deploy.site import Site
 from antiphon_server.router.config.config import load
+from antiphon_server.router.config.explain import masked
 from antiphon_server.router.config.options import options
 from antiphon_server.router.store.store_url import MEMORY
 from antiphon_server.stack.models.model import BUILT_IN, HUB_ID
@@ -182,6 +183,9 @@ def _router(site: Site) -> list[Fault]:
             faults.append(
                 Fault(f"router.{key}", "***", f"a secret: write ANTIPHON_{key.upper()} into {SECRETS_FILE}")
             )
+        elif key == "store" and masked(str(site.router[key])) != site.router[key]:
+            remedy = f"give it without its password, and write ANTIPHON_STORE with it into {SECRETS_FILE}"
+            faults.append(Fault("router.store", masked(site.router[key]), remedy))
         elif key not in known:
             near = get_close_matches(key.replace("-", "_"), known, n=1)
             remedy = (

@@ -20,7 +20,10 @@ def steps(site: Site, hosts: Sequence[HostFiles], out: Path) -> list[str]:
     ssh = {one.name: f"ssh {shlex.quote(f'{site.login}@{one.host.address}')}" for one in hosts}
     engines = [one for one in hosts if one.engines]
     routers = [one for one in hosts if one.router_url]
-    lines = ["# 1. Copy. The wheel of Antiphon: pip wheel --no-deps --wheel-dir dist . in its checkout"]
+    lines = [
+        f"# Before: antiphon doctor {shlex.quote(str(out))}",
+        "# 1. Copy. The wheel of Antiphon: pip wheel --no-deps --wheel-dir dist . in its checkout",
+    ]
     for one in hosts:
         to = shlex.quote(f"{site.login}@{one.host.address}:{REMOTE}/")
         lines.append(f"rsync -a {shlex.quote(f'{out / one.name}/')} dist/antiphon-*.whl {to}")

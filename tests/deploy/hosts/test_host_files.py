@@ -145,3 +145,15 @@ def test_command_renders_one_host_alone_and_prints_without_writing(tmp_path: Pat
 def test_examples_are_sound(example: str) -> None:
     ran = CliRunner().invoke(app, ["hosts", str(EXAMPLES / example), "--print"])
     assert ran.exit_code == 0, ran.output
+
+
+@pytest.mark.parametrize("example", ["site.yaml", "site-fleet.yaml"])
+def test_the_doctor_reads_what_is_rendered_and_finds_it_sound(example: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    assert CliRunner().invoke(app, ["hosts", str(EXAMPLES / example), "--out", out]).exit_code == 0
+    examined = CliRunner().invoke(app, ["doctor", out])
+    assert examined.exit_code == 0, examined.output
+    assert "ERROR" not in examined.output
+    changed = tmp_path / "out" / "d0" / "engine-decode-0.env"
+    changed.write_text(changed.read_text().replace("10.0.0.", "127.0.0."))
+    assert CliRunner().invoke(app, ["doctor", out]).exit_code == 1

@@ -90,6 +90,12 @@ def test_a_secret_is_never_shown_and_has_a_place_of_its_own(
     assert "write ANTIPHON_ADMIN_KEY into /etc/antiphon/secrets.env" in told
 
 
+def test_a_password_of_the_store_is_a_secret_too(announcement: dict[str, Any], tmp_path: Path) -> None:
+    told = faults(changed(announcement, "router.store", "redis://:s3cret@10.0.0.20:6379/0"), tmp_path)
+    assert "s3cret" not in told
+    assert "write ANTIPHON_STORE with it into /etc/antiphon/secrets.env" in told
+
+
 def test_files_of_a_host_are_not_looked_for_here(announcement: dict[str, Any], tmp_path: Path) -> None:
     changed(announcement, "router.keys_file", "/etc/antiphon/keys.yaml")
     changed(announcement, "router.admin_key_file", "/etc/antiphon/admin-key")

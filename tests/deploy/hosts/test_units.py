@@ -123,6 +123,20 @@ def test_a_router_unit_is_told_what_up_tells_the_router(sites: Sites) -> None:
     assert {name: getattr(ours, name) for name in named} == named
 
 
+def test_what_is_run_before_a_start_is_there(sites: Sites) -> None:
+    """The doctor looks at any machine; here only that it can be asked so."""
+    host = sites.hosts(own_site())["here"]
+    for name in INSTANCE:
+        unit = Unit(host.files[name], dict(host.files), INSTANCE[name])
+        words = unit.values("ExecStartPre")[-1].split()[1:]
+        environment = {**unit.environment(), "PATH": os.environ["PATH"]}
+        more = ["--help"] if words[0] == "doctor" else []
+        command = [sys.executable, "-m", "antiphon_server.cli", *words, *more]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert all(word in ran.stdout for word in words[1:])
+
+
 @pytest.mark.parametrize("engine", ["prefill-0", "decode-0"])
 def test_on_efa_a_unit_starts_what_is_written_for_people(
     engine: str, announcement: dict[str, Any], sites: Sites
