@@ -46,7 +46,7 @@ ALWAYS = (
     "Found on decode, of what was asked for",
     "Moved by NIXL",
     "KV cache in use",
-    "Requests running",
+    "Requests running and waiting",
 )
 """Panels that show something of a small fleet in which nothing fails."""
 
