@@ -161,9 +161,9 @@ def test_an_engine_of_two_nodes_needs_half_its_gpus_on_each() -> None:
     assert second.argv[:3] == ("-m", "vllm.entrypoints.cli.main", "serve")  # it has no API server
 
 
-def refused(*words: str) -> str:
+def refused(*words: str, **environ: str) -> str:
     """Why ``antiphon engine`` does not start."""
-    ran = CliRunner().invoke(app, ["engine", *words], env={"COLUMNS": "200"})
+    ran = CliRunner().invoke(app, ["engine", *words], env={"COLUMNS": "200", **environ})
     assert ran.exit_code != 0
     return ran.stderr
 
@@ -189,6 +189,11 @@ def refused(*words: str) -> str:
 )
 def test_what_cannot_be_is_told_with_the_remedy(words: tuple[str, ...], told: str) -> None:
     assert told in refused(*words)
+
+
+def test_flags_that_no_shell_reads_are_told() -> None:
+    told = refused("decode", ANTIPHON_ENGINE_FLAGS="--seed '1")
+    assert told.startswith("ANTIPHON_ENGINE_FLAGS = --seed '1: write it as for a shell")
 
 
 @pytest.mark.parametrize("option", ["port", "side-channel-port"])

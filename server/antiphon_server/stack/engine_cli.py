@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from antiphon_server.stack import init
 from antiphon_server.stack.settings import ENGINE_PREFIX, FailurePolicy, Override, Preset, Role, StackSettings
 from antiphon_server.stack.shown import fail, show
 
@@ -113,14 +114,18 @@ def engine(
         bool, typer.Option("--print", help="Print the exact command and environment; start nothing.")
     ] = False,
 ) -> None:
-    """Become one prefill or decode engine: the process turns into vLLM, so signals reach it.
+    """Become one prefill or decode engine: the process turns into vLLM, or supervises it as process 1.
 
     Options are environment variables too, ANTIPHON_ENGINE_ and the name in capitals; an option wins. What
     follows -- goes to vLLM as it is, behind what ANTIPHON_ENGINE_FLAGS holds, written as for a shell.
     ANTIPHON_ENGINE_KEY is the engine's API key, if it has one. Engines on several hosts need --address.
     """
     given = dict(locals())
-    settings = settings_of(given, os.environ)
+    try:
+        settings = settings_of(given, os.environ)
+    except ValueError as error:
+        name = f"{ENGINE_PREFIX}FLAGS"
+        fail(f"{name} = {os.environ.get(name)}: write it as for a shell ({error})")
     _become(settings, Role(role.value), index, port, side_channel_port, threads, printed)
 
 
@@ -155,6 +160,8 @@ def _become(
     from antiphon_server.stack.models import ModelError, resolve
     from antiphon_server.stack.ports import DECODE_BASE, PREFILL_BASE, EnginePorts
 
+    if init.is_first():
+        init.end_when_asked()
     base = PREFILL_BASE if role is Role.PREFILL else DECODE_BASE
     ports = EnginePorts(port or base, side_channel)
     try:
@@ -179,6 +186,8 @@ def _become(
 def _exec(argv: tuple[str, ...], env: dict[str, str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
+    if init.is_first():
+        raise typer.Exit(init.supervise(argv, env))
     try:
         os.execve(argv[0], argv, env)
     except OSError as error:

@@ -60,7 +60,7 @@ PRESETS: Mapping[Preset, PresetData] = {
             "TORCHDYNAMO_DISABLE": "1",
         },
         alone={"UCX_TLS": "tcp,sm,self", "UCX_NET_DEVICES": "lo"},
-        # Containers of one host share no memory, and UCX does not always see that they do not.
+        # No shared memory: containers of one host have none in common.
         apart={"UCX_TLS": "tcp,self"},
         # Pulls wait behind whole prefills here, longer than vLLM's 30 s.
         kv_extra={"kv_lease_duration": 120},
