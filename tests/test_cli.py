@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from antiphon_server.cli import app
 
 
-@pytest.mark.parametrize("name", ["up", "router", "demo", "bench", "replay", "advise"])
+@pytest.mark.parametrize("name", ["up", "engine", "router", "demo", "bench", "replay", "advise"])
 def test_help_lists_every_subcommand(name: str) -> None:
     shown = CliRunner().invoke(app, ["--help"])
     assert shown.exit_code == 0
