@@ -66,7 +66,7 @@ def test_images_are_named_by_version(objects: list[Manifest]) -> None:
 )
 def test_engines_are_of_the_image_of_their_hardware(overlays: Any, overlay: str, image: str) -> None:
     images = {container(template)["image"].partition(":")[0] for template in pods(overlays[overlay])}
-    assert images == {"antiphon/router", f"antiphon/{image}", "valkey/valkey"}
+    assert images == {"antiphon/router", f"antiphon/{image}", "redis"}
 
 
 def test_a_misspelt_field_is_found(overlays: Any, full: list[Manifest]) -> None:
