@@ -66,10 +66,11 @@ def _ask_engines(named: Sequence[tuple[Role, str]], target: FleetTarget, *, foun
     answers = asyncio.run(ask_each(named, target.engine_key, target.timeout))
     headers = bearer(target.engine_key)
     with httpx.Client(headers=headers, timeout=target.timeout, trust_env=False) as http:
-        return [_seen(http, asked, found) for asked in answers]
+        return [seen_engine(http, asked, found=found) for asked in answers]
 
 
-def _seen(http: httpx.Client, asked: Engine, found: bool) -> EngineSeen:
+def seen_engine(http: httpx.Client, asked: Engine, *, found: bool) -> EngineSeen:
+    """With what else an engine tells. ``found``: the router named it, nobody else."""
     if asked.kind in _SILENT:
         return EngineSeen(asked, found=found)
     card = _Card()

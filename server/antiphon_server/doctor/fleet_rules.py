@@ -107,7 +107,9 @@ def _answers(fleet: FleetFacts) -> Iterator[Finding]:
             check, remedy = _TROUBLES[kind]
             # The router reaches it, perhaps by a network that this machine is not in.
             severity = Severity.WARNING if engine.found and kind is Trouble.SILENT else None
-            what = (engine.asked.trouble or "").partition(": ")[0]
+            what = (
+                (engine.asked.trouble or "").partition(": ")[0].replace("router's key", "key that was given")
+            )
             yield check.finding(engine.name, what, remedy, severity=severity)
         elif engine.asked.info is None:
             remedy = "start it by antiphon engine, or with the plug-in's flags (antiphon engine --print)"

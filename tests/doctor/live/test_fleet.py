@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+import httpx
 import msgspec
 import pytest
 
+from antiphon_server.doctor import asking
 from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Check, Examination
 from antiphon_server.doctor.fleet import MOST_PAIRS, pairs
 from antiphon_server.doctor.fleet_facts import Engine, EngineSeen, Trouble
+from antiphon_server.doctor.pair import LegError, Pair
 from antiphon_server.protocol import Deadline, LeaseReply
 from antiphon_server.simulator import Fault, SimulatedEngine
+from doubles.engine_info import info
 
 Examined = Callable[..., tuple[Examination, list[str]]]
 NOBODY = "http://127.0.0.1:9"
@@ -35,7 +39,7 @@ def test_sound_fleet_is_probed_without_a_finding_and_left_empty(examined: Examin
     assert found.checked == {check.word for check in checks.FLEET}
     facts = {fact.name: fact.value for fact in found.facts}
     assert "2047 tokens" in facts["prefill to decode"]
-    assert "tokens" in facts["decode to prefill"]
+    assert int(facts["decode to prefill"].split()[0]) > 2048  # even where prefill has the first turn cached
     assert "path=reuse" in facts["turn 2 of a conversation"]
     engines = (stacks[0].prefill, stacks[0].decode)
     assert eventually(lambda: not any(engine.pinned for engine in engines))
@@ -80,6 +84,15 @@ def test_keys_are_used_and_a_missing_one_is_found(examined: Examined) -> None:
         found, words = examined(**guarded, **{**keys, name: "wrong"})
         assert set(words) == {check.word}
         assert "wrong" not in str(found)
+
+
+def test_key_that_a_stock_engine_refuses_for_models_is_found() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(401 if request.url.path.startswith("/v1/") else 200)
+
+    with httpx.Client(transport=httpx.MockTransport(answer)) as http:
+        seen = asking.seen_engine(http, Engine("decode", "http://d"), found=False)
+    assert seen.asked.kind is Trouble.KEY
 
 
 def test_engines_that_only_the_router_names_are_examined_too(examined: Examined) -> None:
@@ -168,6 +181,16 @@ def test_leg_that_fails_is_told_with_its_answer_and_nothing_stays(examined: Exam
     assert eventually(lambda: not stacks[0].prefill.pinned)
 
 
+def test_prefill_keeps_nothing_for_a_decode_leg_that_failed(simulated_stack: Callable[..., Any]) -> None:
+    stack = simulated_stack()
+    with Pair(stack.prefill_url, stack.decode_url, "simulated", key=None, stock=False) as pair:
+        stack.decode.faults.add(Fault(kind="status", path="/v1/completions", code=507))
+        with pytest.raises(LegError, match="507"):
+            pair.cold([1, 2, 3] * 100, "salt", 4)
+        assert stack.prefill.pinned
+    assert not stack.prefill.pinned
+
+
 def test_prefill_that_never_pulls_fails_the_round_trip(
     examined: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +222,8 @@ def test_lease_that_does_not_end_when_released_is_found(
 
 
 def test_enough_pairs_are_probed_to_have_each_engine_in_one() -> None:
+    roles: tuple[Literal["prefill", "decode"], ...] = ("prefill", "decode")
+
     def named(role: Any, number: int, kind: Trouble | None = None) -> EngineSeen:
         return EngineSeen(Engine(role, f"http://{role}-{number}", kind=kind))
 
@@ -207,4 +232,9 @@ def test_enough_pairs_are_probed_to_have_each_engine_in_one() -> None:
     chosen = [*pairs([*prefill, *decode, named("decode", 9, Trouble.SILENT)])]
     assert chosen == [(prefill[0], decode[0]), (prefill[1], decode[1]), (prefill[0], decode[2])]
     assert [*pairs(prefill)] == []
+    apart = [
+        EngineSeen(Engine(role, f"http://{role}", info(role=role, block_size=size)))
+        for role, size in zip(roles, (16, 32), strict=True)
+    ]
+    assert [*pairs(apart)] == []
     assert len(chosen) <= MOST_PAIRS
