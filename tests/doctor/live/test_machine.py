@@ -137,6 +137,11 @@ FAULTS: Mapping[str, tuple[Plant, Check, str]] = {
     "an interface named": (with_env(NCCL_SOCKET_IFNAME="ens5"), checks.INTERFACES, "ens5"),
     "few open files": (setting(files=1024), checks.OPEN_FILES, "1024"),
     "a taken port": (setting(taken=(5600,)), checks.PORTS, "5600"),
+    "an engine's taken port": (
+        setting(taken=(8100,), environ={"ANTIPHON_ENGINE_PORT": "8100"}),
+        checks.PORTS,
+        "8100",
+    ),
 }
 
 
