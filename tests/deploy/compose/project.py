@@ -48,7 +48,7 @@ def project(**given: str) -> dict[str, Any]:
             return [rendered(one) for one in value]
         return _VARIABLE.sub(put_in, value) if isinstance(value, str) else value
 
-    whole: dict[str, Any] = rendered(yaml.safe_load(COMPOSE.read_text()))
+    whole: dict[str, Any] = rendered(yaml.load(COMPOSE.read_text(), Loader=_Loader))
     return {key: value for key, value in whole.items() if not key.startswith("x-")}
 
 
@@ -60,6 +60,18 @@ def services(*profiles: str, **given: str) -> dict[str, Service]:
         for name, one in every.items()
         if not one.get("profiles") or set(one["profiles"]) & set(profiles)
     }
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses mappings merged together that have a key in common: readers differ in which of them wins."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge" and isinstance(value, yaml.SequenceNode):
+                keys = [one.value for part in value.value for one, _ in part.value if one.value != "<<"]
+                twice = sorted({key for key in keys if keys.count(key) > 1})
+                assert not twice, f"{twice} in two of the mappings merged{node.start_mark}"
+        super().flatten_mapping(node)
 
 
 def _code() -> str:
