@@ -64,7 +64,7 @@ def show(report: Report, console: Console) -> None:
     for group in grouped(report.examination.findings):
         console.print(_title(group), soft_wrap=True)
         first = group[0]
-        for label, text in (("what", first.what), ("why", first.why), ("mend", first.remedy)):
+        for label, text in (("what", first.what), ("why", _sentence(first.why)), ("mend", first.remedy)):
             console.print(_folded(label, text, width), soft_wrap=True)
         console.print()
     console.print(summary(report), soft_wrap=True)
@@ -97,6 +97,10 @@ def _title(group: Sequence[Finding]) -> Text:
     subjects = ", ".join(finding.subject for finding in group)
     word = f"{first.severity.value.upper():{INDENT}}"
     return Text.assemble((word, STYLES[first.severity]), (first.check, "bold"), "  ", subjects)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _folded(label: str, text: str, width: int) -> Text:

@@ -73,21 +73,13 @@ EQUAL: tuple[Equal, ...] = (
         "A turn that prefill takes is refused by decode, or the other way round.",
     ),
     Equal(
-        "same-connector",
-        "kv_connector",
-        lambda engine: (
-            str(engine.transfer.get("kv_connector")) if engine.flags.transfer is not None else None
-        ),
-        "Only engines with Antiphon's connector check what they pull.",
-        lenient=True,
-    ),
-    Equal(
         "same-backends",
         "backends",
         lambda engine: (
             ", ".join(engine.backends) or "UCX (default)" if engine.flags.transfer is not None else None
         ),
         "NIXL agents without a backend in common cannot transfer.",
+        lenient=True,
     ),
     Equal(
         "same-threshold",
@@ -95,6 +87,7 @@ EQUAL: tuple[Equal, ...] = (
         _extra("kv_recompute_threshold", 64),
         "The router plans with one threshold; an engine with another fetches what was to be computed.",
         Severity.WARNING,
+        lenient=True,
     ),
     Equal(
         "same-vllm",

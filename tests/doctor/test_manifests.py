@@ -1,0 +1,208 @@
+"""How manifests and command lines are read into one form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon_server.doctor.box import Box, seconds, size
+from antiphon_server.doctor.command_line import Command, recognised
+from antiphon_server.doctor.declared import HIDDEN, Engine
+from antiphon_server.doctor.flags import read_flags
+from antiphon_server.doctor.manifests import ManifestError, read
+from antiphon_server.doctor.manifests.interpolation import (
+    MissingVariableError,
+    interpolated,
+    variables_of,
+)
+from antiphon_server.stack.settings import Role
+from rig.printed import commands
+
+HERE = Box(manager="shell", network="here")
+
+
+def engine(*words: str, env: dict[str, str] | None = None, subject: str = "prefill") -> Engine:
+    """The one that the words start."""
+    (found,) = recognised(Command(subject, words, env or {}, HERE)).engines
+    return found
+
+
+# --- command lines
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("vllm", "serve", "model", "--block-size", "32"),
+        ("/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model=model", "--block_size=32"),
+        ("python", "-m", "vllm.entrypoints.cli.main", "serve", "model", "--block-size=32"),
+        ("env", "A=1", "vllm", "serve", "model", "--block-size", "16", "--block-size", "32"),
+        ("sh", "-c", "echo starts; exec vllm serve model \\\n --block-size 32"),
+        (
+            "tini",
+            "--",
+            "bash",
+            "-ec",
+            "A=1 exec python -m vllm.entrypoints.openai.api_server --model model --block-size 32",
+        ),
+    ],
+    ids=" ".join,
+)
+def test_hand_written_commands_of_vllm_are_read_as_they_are(words: tuple[str, ...]) -> None:
+    found = engine(*words)
+    assert (found.role, found.model, found.flags.get("block-size")) == (Role.PREFILL, "model", "32")
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ"),
+    [
+        (("--preset", "cpu", "--threads", "2"), {}),
+        (("--preset", "efa", "--address", "10.0.0.7", "--gpus", "0-3", "--tensor-parallel", "4"), {}),
+        (("--no-prefill-cache", "--", "--max-num-seqs", "8"), {"ANTIPHON_ENGINE_MAX_MODEL_LEN": "512"}),
+        (("--stock",), {"ANTIPHON_ENGINE_PREFILL_CACHE": "false", "ANTIPHON_ENGINE_STOCK": "false"}),
+        ((), {"ANTIPHON_ENGINE_FLAGS": "--seed 3", "ANTIPHON_ENGINE_THRESHOLD": "128"}),
+    ],
+)
+def test_antiphon_engine_is_read_as_what_it_prints(flags: tuple[str, ...], environ: dict[str, str]) -> None:
+    told = commands("engine", "prefill", *flags, environ=environ)["prefill-0"]
+    found = engine("antiphon", "engine", "prefill", *flags, env=environ)
+    shown = read_flags(told.argv[2:])
+    assert dict(found.flags.values) == dict(shown.values)
+    cpu_share = {"OMP_NUM_THREADS"}
+    assert {k: v for k, v in found.env.items() if k in told.env.keys() - cpu_share} == {
+        k: v for k, v in told.env.items() if k not in cpu_share
+    }
+
+
+def test_this_processs_environment_says_nothing_of_declared_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_ENGINE_PRESET", "efa")
+    monkeypatch.setenv("ANTIPHON_ENGINE_KEY", "mine")
+    found = engine("antiphon", "engine", "prefill")
+    assert (found.flags.get("block-size"), found.key) == ("32", None)
+
+
+@pytest.mark.parametrize("address", ["auto", "p5-node-3.internal"])
+def test_an_address_found_where_the_engine_runs_is_not_guessed_here(address: str) -> None:
+    found = engine("antiphon", "engine", "decode", "--address", address)
+    assert found.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == f"{HIDDEN} {address}"
+
+
+def test_a_refused_command_is_a_finding() -> None:
+    found = recognised(Command("x", ("antiphon", "engine", "prefill", "--tensor-parallel", "0"), {}, HERE))
+    (said,) = found.unread
+    assert (said.check, said.subject) == ("command-line", "x")
+    assert "tensor-parallel" in said.what
+
+
+def test_nested_transfer_flags_are_one_configuration() -> None:
+    prefix = "--kv-transfer-config"
+    words = [prefix, '{"kv_role": "kv_producer"}', f"{prefix}.kv_connector=AntiphonConnector"]
+    words += [f"{prefix}.kv_connector_extra_config.bidirectional_kv_xfer", "true"]
+    flags = read_flags(words)
+    assert flags.transfer == {
+        "kv_role": "kv_producer",
+        "kv_connector": "AntiphonConnector",
+        "kv_connector_extra_config": {"bidirectional_kv_xfer": True},
+    }
+
+
+def test_plain_vllm_and_strangers_are_not_ours() -> None:
+    for words in (("vllm", "serve", "model"), ("nginx",), ("antiphon", "up"), ()):
+        assert not recognised(Command("llm", words, {}, HERE))
+
+
+# --- files
+
+
+def test_kinds_of_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
+    (tmp_path / "router.yaml").write_text("prefill: [http://a:8100]\ndecode: [http://b:8200]\n")
+    (tmp_path / "lines.sh").write_text('# decode-0: x\nenv VLLM_API_KEY="$K" vllm serve m --port 9\n')
+    (scene,) = read([tmp_path], {})
+    assert [one.subject for one in scene.declared.engines] == ["lines.sh: decode-0"]
+    assert scene.declared.engines[0].key == f"{HIDDEN} $K"
+    assert [one.subject for one in scene.declared.routers] == ["router.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("none.yaml", None, "is not there"),
+        ("a.yaml", "a: [", "is not YAML in line 1"),
+        ("a.yaml", "a: 1", "declares no engine, router or store"),
+        ("kustomization.yaml", "kind: Kustomization", "kubectl kustomize"),
+        ("compose.yaml", "services: {a: {image: '${TAG:?name one}'}}", "variable TAG is not set: name one"),
+        ("compose.yaml", "services: [a]", "no mapping"),
+        ("a.sh", "ls", "declares no engine, router or store"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_a_remedy(tmp_path: Path, name: str, text: Any, told: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ManifestError, match=r".*") as caught:
+        read([tmp_path / name], {})
+    assert told in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_profiles_are_looked_at_one_by_one(tmp_path: Path) -> None:
+    services = "\n".join(
+        f"  {role}-{profile}: {{image: 'antiphon/engine:1', profiles: [{profile}], command: [{role}]}}"
+        for role in ("prefill", "decode")
+        for profile in ("cpu", "gpu")
+    )
+    (tmp_path / "compose.yaml").write_text(f"services:\n{services}\n")
+    scenes = read([tmp_path], {"COMPOSE_PROFILES": "gpu"})
+    assert [scene.name for scene in scenes] == ["compose.yaml (gpu)", "compose.yaml (cpu)"]
+    assert all(len(scene.declared.engines) == 2 for scene in scenes)
+
+
+# --- small forms
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("$A/${B}/${C:-c}/${C-d}", "a//c/d"),
+        ("${B:-x}${B-x}${A:+set}${C:+set}", "xset"),
+        ("$$A $${A}", "$A ${A}"),
+        ("${C:-${A:-z}}", "a"),
+        ("redis://:${A}@h", "redis://:a@h"),
+    ],
+)
+def test_variables_are_filled_in_as_compose_does(text: str, becomes: str) -> None:
+    assert interpolated([{"k": text}], {"A": "a", "B": ""}) == [{"k": becomes}]
+
+
+def test_a_required_variable_must_be_set() -> None:
+    with pytest.raises(MissingVariableError, match="variable A is not set"):
+        interpolated("${A:?}", {"A": ""})
+
+
+def test_environment_files() -> None:
+    text = "# no\nA=1 # one\nexport B='two # 2'\nC=\nD=\"x=y\"\n; no\nE\n"
+    assert variables_of(text) == {"A": "1", "B": "two # 2", "C": "", "D": "x=y"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("4g", 4 << 30), ("64M", 64 << 20), ("8Gi", 8 << 30), (1024, 1024), ("much", None)]
+)
+def test_sizes(text: object, value: int | None) -> None:
+    assert size(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("90", 90),
+        ("45s", 45),
+        ("1m30s", 90),
+        ("1min 30s", 90),
+        ("500ms", 0.5),
+        ("infinity", float("inf")),
+        ("x", None),
+    ],
+)
+def test_durations(text: str, value: float | None) -> None:
+    assert seconds(text) == value
