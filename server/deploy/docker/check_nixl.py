@@ -10,7 +10,6 @@ import ctypes
 import sys
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 from antiphon_server.doctor.machine_rules import LEAST_LIBFABRIC
 from antiphon_server.stack.validate import MINIMUM_NIXL
@@ -68,8 +67,5 @@ def _text(version: tuple[int, ...]) -> str:
 
 if __name__ == "__main__":
     missing = list(faults(sys.argv[1] if len(sys.argv) > 1 else None))
-    print(
-        "\n".join(missing) or f"transfers can be made: {Path(sys.executable)}",
-        file=sys.stderr if missing else sys.stdout,
-    )
+    print("\n".join(missing) or "NIXL can transfer KV", file=sys.stderr if missing else sys.stdout)
     sys.exit(bool(missing))

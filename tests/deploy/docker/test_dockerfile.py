@@ -74,10 +74,9 @@ def test_engines_start_alike() -> None:
     found = stages()
     assert found["engine-efa"].base == "engine-gpu"
     assert found["engine-cpu"].entrypoint == found["engine-gpu"].entrypoint == ["antiphon", "engine"]
-    for name in ("engine-cpu", "engine-gpu"):
-        assert found[name].env["HF_HOME"] == "/var/cache/huggingface"
-        mounted = services("cpu", "gpu")[f"prefill-{name.partition('-')[2]}"]["volumes"]
-        assert mounted == [f"hub:{found[name].env['HF_HOME']}"]
+    for profile, volume in (("cpu", "hub-cpu"), ("gpu", "hub")):
+        mounted = services(profile)[f"prefill-{profile}"]["volumes"]
+        assert mounted == [f"{volume}:{found[f'engine-{profile}'].env['HF_HOME']}"]
 
 
 def test_efa_is_checked_when_the_image_is_built() -> None:
