@@ -6,8 +6,9 @@ import contextlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from unittest.mock import patch
 
 import yaml
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from antiphon_server.deploy.read import read as read_site
 from antiphon_server.doctor.examine import examine
 from antiphon_server.doctor.finding import Examination, together
 from antiphon_server.doctor.manifests import read
+from antiphon_server.stack.ports import allocate
 from deploy.compose.project import COMPOSE, ENV
 from deploy.hosts.sites import EXAMPLES
 from deploy.kubernetes.render import MANIFESTS, kustomize, rendered
@@ -41,7 +43,9 @@ class Good:
 @cache
 def up(preset: str) -> Good:
     """What ``antiphon up --print`` shows. Keys stand there as variables."""
-    ran = CliRunner().invoke(app, ["up", "--preset", preset, "--print", *UP[preset]], env={KEY: "k-e-y"})
+    # Whatever else listens on this machine.
+    with patch("antiphon_server.stack.ports.allocate", partial(allocate, is_free=lambda port: True)):
+        ran = CliRunner().invoke(app, ["up", "--preset", preset, "--print", *UP[preset]], env={KEY: "k-e-y"})
     assert ran.exit_code == 0, ran.output
     return Good(f"up {preset}", {"stack.sh": ran.stdout})
 

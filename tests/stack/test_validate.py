@@ -70,6 +70,25 @@ def test_reuse_on_one_side_only_is_a_fault() -> None:
     assert things(StackSettings(overrides={"decode": off})) == ["bidirectional_kv_xfer"]
 
 
+def test_what_the_doctor_calls_an_error_is_a_fault() -> None:
+    hashed = Override(flags=("--prefix-caching-hash-algo", "xxhash"))
+    settings = StackSettings(overrides={"prefill": hashed, "decode": hashed})
+    assert things(settings) == ["PYTHONHASHSEED"]
+    assert things(settings, {"PYTHONHASHSEED": "0"}) == []
+
+
+def test_stock_engines_are_not_taken_for_ones_that_reuse() -> None:
+    assert things(StackSettings(stock=True)) == []
+    (fault,) = settings_faults(
+        StackSettings(stock=True, overrides={"decode": Override(kv_extra={"bidirectional_kv_xfer": True})}),
+        {},
+    )[:1]
+    assert (fault.thing, fault.value) == (
+        "bidirectional_kv_xfer",
+        "on with kv_connector 'NixlConnector' (decode-0)",
+    )
+
+
 def test_a_whole_transfer_config_in_the_flags_is_a_fault() -> None:
     settings = StackSettings(overrides={"decode": Override(flags=("--kv-transfer-config={}",))})
     assert things(settings) == ["overrides[decode].flags"]
