@@ -79,8 +79,9 @@ def findings(pair: Pair, found: Exactness) -> Iterator[Finding]:
 def judged(check: Check, subject: str, turn: Compared, remedy: str) -> Iterator[Finding]:
     """A finding where the two answers are not the same."""
     if turn.wrong:
+        apart = "other tokens" if turn.gap == float("inf") else f"log-probabilities differ by {turn.gap:.3g}"
         what = (
-            f"log-probabilities differ by {turn.gap:.3g}, {turn.allowed:.3g} is rounding: "
+            f"{apart} (rounding makes {turn.allowed:.3g} at most): "
             f"{turn.reused.text!r} with reuse, {turn.computed.text!r} computed in full"
         )
         yield check.finding(subject, what, remedy)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from antiphon_server.doctor import asking, conversation, exactness, fleet_rules, round_trip, stream_handle
+from antiphon_server.doctor import (
+    asking,
+    conversation,
+    exactness,
+    fleet_rules,
+    round_trip,
+    stream_handle,
+    words,
+)
 from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Check, Examination, Fact, Finding, together
 from antiphon_server.doctor.fleet_facts import EngineSeen, FleetFacts, RouterTrouble
@@ -17,7 +25,13 @@ from antiphon_server.router.fleet.build import incompatible
 MOST_PAIRS = 4
 """That are probed: each takes some seconds of the engines' time."""
 MOST_S = 300.0
-"""Seconds after which no further probe is begun."""
+"""Seconds after which no further pair is probed."""
+PAIR_S = 60.0
+"""What a pair's probes may take, about: slow engines get shorter prompts."""
+TRIAL = 256
+"""Tokens of a prompt by which an engine's speed is told, and the least of a probe's."""
+PROMPTS = 10
+"""A pair's probes compute about so many prompts of the length that is chosen."""
 
 _PROBES = (
     checks.SIDE_CHANNEL,
@@ -52,7 +66,7 @@ def _probes(seen: FleetFacts, target: FleetTarget, clock: Callable[[], float]) -
     chosen = list(pairs(seen.engines))
     for prefill, decode in chosen[:MOST_PAIRS]:
         if clock() < end:
-            yield _probe_pair(prefill, decode, target)
+            yield _probe_pair(prefill, decode, target, clock)
     if len(chosen) > MOST_PAIRS:
         yield Examination(facts=(Fact("fleet", "pairs probed", f"{MOST_PAIRS} of {len(chosen)}"),))
     if seen.router is not None and not seen.router.troubles.keys() - {RouterTrouble.ADMIN_KEY}:
@@ -70,18 +84,30 @@ def pairs(engines: Iterable[EngineSeen]) -> Iterator[tuple[EngineSeen, EngineSee
             yield p, d
 
 
-def _probe_pair(prefill: EngineSeen, decode: EngineSeen, target: FleetTarget) -> Examination:
+def length(seconds: float, context: int | None) -> int:
+    """Tokens of a probe's prompts. ``seconds``: that the engine took for :data:`TRIAL` tokens; ``context``:
+    the most that the model takes."""
+    affordable = PAIR_S * TRIAL / PROMPTS / max(seconds, 1e-3)
+    fitting = (context or round_trip.TOKENS * 4) // 4
+    return int(min(max(affordable, TRIAL), round_trip.TOKENS, fitting))
+
+
+def _probe_pair(
+    prefill: EngineSeen, decode: EngineSeen, target: FleetTarget, clock: Callable[[], float]
+) -> Examination:
     model = decode.model or (decode.asked.info and decode.asked.info.model)
     if not model:
         return Examination(facts=(Fact(decode.name, "not probed", "it does not say which model it serves"),))
     info = decode.asked.info
     dtype = info.dtype if info is not None else None
     stock = info is None or prefill.asked.info is None
-    tokens = min(round_trip.TOKENS, (decode.context or round_trip.TOKENS * 4) // 4)
     found: list[Finding] = []
     facts: list[Fact] = []
     with Pair(prefill.asked.url, decode.asked.url, model, key=target.engine_key, stock=stock) as pair:
         try:
+            begun = clock()
+            pair.plain(words.log(min(TRIAL, (decode.context or TRIAL * 2) // 2), pair.ids), words.fresh(), 1)
+            tokens = length(clock() - begun, decode.context)
             if info is not None:
                 found += stream_handle.findings(pair)
             trip = round_trip.travel(pair, tokens)

@@ -27,7 +27,7 @@ from antiphon_server.router.legs.ask import Ask, read_ask
 from antiphon_server.router.legs.bodies import append_body, decode_body, prefill_body, read_filled
 
 PATH = "/v1/completions"
-LEG_S = 120.0
+LEG_S = 300.0
 """For one leg: a large model's first transfer takes long, and a lost one must not hold the doctor up."""
 LIKELY = 5
 """Likeliest tokens asked for; vLLM gives no more on this surface unless told to."""

@@ -13,9 +13,10 @@ import pytest
 from antiphon_server.doctor import asking
 from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Check, Examination
-from antiphon_server.doctor.fleet import MOST_PAIRS, pairs
+from antiphon_server.doctor.fleet import MOST_PAIRS, TRIAL, length, pairs
 from antiphon_server.doctor.fleet_facts import Engine, EngineSeen, Trouble
 from antiphon_server.doctor.pair import LegError, Pair
+from antiphon_server.doctor.round_trip import TOKENS
 from antiphon_server.protocol import Deadline, LeaseReply
 from antiphon_server.simulator import Fault, SimulatedEngine
 from doubles.engine_info import info
@@ -219,6 +220,13 @@ def test_lease_that_does_not_end_when_released_is_found(
 
     monkeypatch.setattr(SimulatedEngine, "lease", unknown)
     assert examined(router_url=None)[1] == [checks.RELEASED.word]
+
+
+def test_slow_engines_and_short_contexts_get_shorter_prompts() -> None:
+    assert length(0.0, None) == length(0.1, 131_072) == TOKENS
+    assert length(1.5, None) == 1024  # SmolLM2 on a CPU
+    assert length(60.0, None) == TRIAL
+    assert length(0.1, 2048) == 512
 
 
 def test_enough_pairs_are_probed_to_have_each_engine_in_one() -> None:
