@@ -18,6 +18,8 @@ from antiphon_server.doctor.manifests.interpolation import (
     variables_of,
 )
 from antiphon_server.stack.settings import Role
+from doctor import goods
+from doctor.goods import looked_at, write
 from rig.printed import commands
 
 HERE = Box(manager="shell", network="here")
@@ -132,6 +134,7 @@ def test_kinds_of_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
         ("a.yaml", "a: [", "is not YAML in line 1"),
         ("a.yaml", "a: 1", "declares no engine, router or store"),
         ("kustomization.yaml", "kind: Kustomization", "kubectl kustomize"),
+        ("site.yaml", "hosts: {p0: {}}", "antiphon hosts"),
         ("compose.yaml", "services: {a: {image: '${TAG:?name one}'}}", "variable TAG is not set: name one"),
         ("compose.yaml", "services: [a]", "no mapping"),
         ("a.sh", "ls", "declares no engine, router or store"),
@@ -156,6 +159,16 @@ def test_profiles_are_looked_at_one_by_one(tmp_path: Path) -> None:
     scenes = read([tmp_path], {"COMPOSE_PROFILES": "gpu"})
     assert [scene.name for scene in scenes] == ["compose.yaml (gpu)", "compose.yaml (cpu)"]
     assert all(len(scene.declared.engines) == 2 for scene in scenes)
+
+
+def test_a_redis_of_the_same_compose_file_is_not_one_elsewhere(tmp_path: Path) -> None:
+    files = dict(goods.compose().files)
+    files[".env"] = files[".env"].replace("ANTIPHON_STORE=memory", "ANTIPHON_STORE=redis://redis:6379/0")
+    scenes = read([write(files, tmp_path)], {})
+    assert [scene.name for scene in scenes] == [f"compose.yaml ({name})" for name in ("cpu", "efa", "gpu")]
+    assert all(len(scene.declared.stores) == 1 for scene in scenes)
+    found = {finding.subject for finding in looked_at(tmp_path).findings if finding.check == "redis-password"}
+    assert found <= {"compose.yaml: router-efa"}  # on the host's network, where no service has a name
 
 
 # --- small forms

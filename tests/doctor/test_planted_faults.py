@@ -167,7 +167,7 @@ FAULTS = (
         "kubernetes cpu",
         YAML,
         "terminationGracePeriodSeconds: 630",
-        "terminationGracePeriodSeconds: 30",
+        "terminationGracePeriodSeconds: 605",  # of which the pause before SIGTERM takes 10
     ),
     Planted("stop-grace", "units", ROUTER_UNIT, "TimeoutStopSec=90", "TimeoutStopSec=15"),
     Planted(

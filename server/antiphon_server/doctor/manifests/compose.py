@@ -20,36 +20,41 @@ STOP_GRACE_S = 10.0
 
 
 def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Scene]:
-    """A scene for each profile, one for what has none, and one for what ``.env`` chooses.
+    """A scene for each profile that serves, and before them one for what ``.env`` chooses.
 
     Raises:
         ManifestError: a variable is missing, or a service is no mapping.
     """
-    beside = path.parent / ".env"
-    variables = {**(variables_of(beside.read_text()) if beside.is_file() else {}), **environ}
+    env_file = path.parent / ".env"
+    variables = {**(variables_of(env_file.read_text()) if env_file.is_file() else {}), **environ}
     try:
         services = interpolated(document.get("services") or {}, variables)
     except MissingVariableError as error:
-        raise ManifestError(f"{path}: {error}: set it in {beside}") from None
+        raise ManifestError(f"{path}: {error}: set it in {env_file}") from None
     if not isinstance(services, dict) or not all(isinstance(one, dict) for one in services.values()):
         raise ManifestError(f"{path}: services is no mapping of mappings")
     written = document["services"]
-    profiles = {str(profile) for one in services.values() for profile in one.get("profiles") or ()}
+    found = {name: _service(path, name, one, written[name]) for name, one in services.items()}
+    of_profile: dict[str, Declared] = {}
+    for name, one in services.items():
+        for profile in map(str, one.get("profiles") or ()):
+            of_profile[profile] = of_profile.get(profile, Declared()) + found[name]
+    serving = [profile for profile, all_of in of_profile.items() if all_of.engines or all_of.routers]
+    # What serves nothing by itself, such as Redis, runs beside any of the others.
+    beside = frozenset(of_profile) - frozenset(serving)
     chosen = frozenset(filter(None, map(str.strip, variables.get("COMPOSE_PROFILES", "").split(","))))
-    scenes = [frozenset({profile}) for profile in sorted(profiles)] or [frozenset[str]()]
-    for active in dict.fromkeys([chosen, *scenes] if chosen else scenes):
-        named = f"{path.name} ({', '.join(sorted(active))})" if active else path.name
+    scenes = [frozenset({profile}) for profile in sorted(serving)] or [frozenset[str]()]
+    for active in dict.fromkeys([chosen - beside, *scenes] if chosen & frozenset(serving) else scenes):
         parts = [
-            _service(path, name, one, written[name], services)
+            found[name]
             for name, one in services.items()
-            if not one.get("profiles") or active & set(map(str, one["profiles"]))
+            if not one.get("profiles") or (active | beside) & set(map(str, one["profiles"]))
         ]
+        named = f"{path.name} ({', '.join(sorted(active))})" if active else path.name
         yield Scene(named, sum(parts, Declared()), joins=False)
 
 
-def _service(
-    path: Path, name: str, one: Mapping[str, Any], written: Mapping[str, Any], services: Mapping[str, Any]
-) -> Declared:
+def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str, Any]) -> Declared:
     subject = f"{path.name}: {name}"
     words = _words(one)
     env = dict(_files(path, one)) | _mapping(one.get("environment"))

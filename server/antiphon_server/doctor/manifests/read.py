@@ -71,6 +71,10 @@ def _scenes(path: Path, target: Path, environ: Mapping[str, str]) -> Iterator[Sc
         raise ManifestError(
             f"{path} is for kustomize: render it first ('kubectl kustomize DIR > fleet.yaml')"
         )
+    if any("hosts" in one and "kind" not in one for one in documents):
+        raise ManifestError(
+            f"{path} is a site: render it first ('antiphon hosts {path}'), and name the folder"
+        )
     kinds = [one for one in documents if "kind" in one and "apiVersion" in one]
     if kinds:
         yield kubernetes(path, kinds)
