@@ -36,6 +36,9 @@ def test_it_has_the_router_and_nothing_to_run_or_train_models(image: Image) -> N
     assert {"antiphon", "uvicorn", "redis", "prometheus_client"} <= names
     assert names & {"torch", "vllm", "transformers", "numpy", "openai", "pytest", "pip"} == set()
     assert len(names) < 50
+    (site,) = (image.root / "opt" / "antiphon" / "lib").glob("python*/site-packages")
+    packages = ("antiphon", "antiphon_langgraph", "antiphon_openai", "antiphon_server")
+    assert [name for name in packages if not (site / name / "__init__.py").is_file()] == []
 
 
 def test_its_versions_are_the_pinned_ones(image: Image) -> None:
