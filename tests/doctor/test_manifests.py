@@ -137,6 +137,8 @@ def test_kinds_of_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
         ("site.yaml", "hosts: {p0: {}}", "antiphon hosts"),
         ("compose.yaml", "services: {a: {image: '${TAG:?name one}'}}", "variable TAG is not set: name one"),
         ("compose.yaml", "services: [a]", "no mapping"),
+        ("compose.yaml", "services: {a: {deploy: {replicas: x}, command: [antiphon, router]}}", "its form"),
+        ("k.yaml", "{apiVersion: v1, kind: Pod, spec: {containers: [7]}}", "not of its form"),
         ("a.sh", "ls", "declares no engine, router or store"),
     ],
 )

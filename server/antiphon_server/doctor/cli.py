@@ -20,7 +20,7 @@ def doctor(
     targets: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[TARGET]...",
+            metavar="TARGET",
             help="Files or folders: compose, rendered Kubernetes manifests, systemd units, "
             "shell lines of 'antiphon up --print', a router's YAML.",
             show_default=False,

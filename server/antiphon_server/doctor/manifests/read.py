@@ -32,7 +32,7 @@ def read(targets: Iterable[Path], environ: Mapping[str, str] = os.environ) -> li
     """
     scenes: list[Scene] = []
     for target in targets:
-        found = [scene for path in _files(target) for scene in _scenes(path, target, environ)]
+        found = [scene for path in _files(target) for scene in _understood(path, target, environ)]
         if not any(scene.declared or scene.declared.unread for scene in found):
             raise ManifestError(f"{target} declares no engine, router or store: {REMEDY}")
         scenes += [scene for scene in found if scene.declared or scene.declared.unread]
@@ -51,6 +51,16 @@ def _files(target: Path) -> Iterator[Path]:
         yield from sorted(each for each in target.rglob("*") if each.suffix in MANIFESTS and each.is_file())
     else:
         yield target
+
+
+def _understood(path: Path, target: Path, environ: Mapping[str, str]) -> list[Scene]:
+    try:
+        return list(_scenes(path, target, environ))
+    except ManifestError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # A list where a mapping belongs, words where a number does: schemas tell that better.
+        raise ManifestError(f"{path} is not of its form ({error}): validate it against its schema") from error
 
 
 def _scenes(path: Path, target: Path, environ: Mapping[str, str]) -> Iterator[Scene]:
