@@ -223,14 +223,17 @@ def test_the_gateway_hashes_on_the_header_that_clients_send(full: list[Manifest]
     assert route["parentRefs"] == [{"name": named(full, "Gateway", "antiphon")["metadata"]["name"]}]
 
 
-def test_huge_pages_are_asked_for_and_used(combine: Combine) -> None:
-    objects = combine(namespace="antiphon", resources=["overlays/efa"], components=["components/hugepages"])
-    for workload in of_kind(objects, "StatefulSet"):
-        if component(workload) in ENGINES:
-            template = templates(workload)[0]
-            assert environment(objects, template)["FI_EFA_USE_HUGE_PAGE"] == "1"
-            resources = container(template)["resources"]
-            assert resources["requests"]["hugepages-2Mi"] == resources["limits"]["hugepages-2Mi"]
+@pytest.mark.parametrize("overlay", ["efa", "efa-multinode"])
+def test_huge_pages_are_asked_for_and_used(combine: Combine, overlay: str) -> None:
+    objects = combine(
+        namespace="antiphon", resources=[f"overlays/{overlay}"], components=["components/hugepages"]
+    )
+    engines = [template for template in pods(objects) if container(template)["name"] == "engine"]
+    assert len(engines) == (4 if overlay == "efa-multinode" else 2)
+    for template in engines:
+        assert environment(objects, template)["FI_EFA_USE_HUGE_PAGE"] == "1"
+        resources = container(template)["resources"]
+        assert resources["requests"]["hugepages-2Mi"] == resources["limits"]["hugepages-2Mi"] == "5120Mi"
 
 
 def test_what_kubernetes_cannot_overcommit_is_asked_for_as_it_is_limited(objects: list[Manifest]) -> None:
