@@ -35,7 +35,7 @@ path = "/proc/" + os.read(reading, 20).decode()
 end = time.monotonic() + 30
 while os.path.exists(path) and time.monotonic() < end:
     time.sleep(0.02)
-sys.exit(os.path.exists(path))
+sys.exit(1 if os.path.exists(path) else 3)
 """
 
 
@@ -59,7 +59,7 @@ def supervised(output: Path, *argv: str) -> subprocess.Popen[bytes]:
         ("raise SystemExit(7)", 7),
         ("import os; os.kill(os.getpid(), 9)", 137),
         ("import os; raise SystemExit(os.environ['GIVEN'] != 'yes')", 0),
-        (ORPHAN, 0),
+        (ORPHAN, 3),
     ],
 )
 def test_its_exit_code_is_the_commands_and_orphans_are_collected(
