@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.gate.bounds import protocol_within
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
 
 # The same examples on every run; other ones are looked for by `make fuzz`.
@@ -93,7 +94,12 @@ class _Background:
 async def _routing(settings: RouterSettings) -> AsyncIterator[str]:
     """A router on a port of its own."""
     config = uvicorn.Config(
-        create_app(settings), port=0, ws="none", log_config=None, timeout_graceful_shutdown=2
+        create_app(settings),
+        port=0,
+        http=protocol_within(settings),
+        ws="none",
+        log_config=None,
+        timeout_graceful_shutdown=2,
     )
     server = _Guest(config)
     serving = asyncio.create_task(server.serve())

@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
+from antiphon_server.router.gate.bounds import protocol_within
 from antiphon_server.router.state import State
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, expected_ids, serve
 from antiphon_server.simulator.faults import Fault
@@ -162,7 +163,7 @@ async def serve_router(app: Starlette) -> AsyncIterator[str]:
     config = uvicorn.Config(
         app,
         port=0,
-        http="httptools",
+        http=protocol_within(app.state.router.settings),
         ws="none",
         log_config=None,
         access_log=False,

@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon_server.router.upstream.connection import (
+    HIGH_WATER,
+    Connection,
     DisconnectedError,
     TimedOutError,
     TooLargeError,
     UnsentError,
 )
-from antiphon_server.router.upstream.upstream import Origin, Timeouts, Upstream
+from antiphon_server.router.upstream.upstream import Origin, Sending, Timeouts, Upstream
 
 LIMITS = Timeouts(connect=5.0, first=5.0, idle=5.0)
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -171,6 +173,26 @@ async def test_stale_connection_is_replaced_only_if_the_request_may_be_repeated(
             assert caught.value.stale
 
 
+async def test_request_is_repeated_once_however_many_connections_are_stale() -> None:
+    together = asyncio.Barrier(2)
+    served = 0
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        served += 1
+        if served <= 2:
+            await together.wait()
+            writer.write(OK)
+        else:
+            writer.close()
+
+    async with server(handler) as (origin, connections), client() as upstream:
+        await asyncio.gather(fetch(upstream, origin), fetch(upstream, origin))
+        with pytest.raises(DisconnectedError):
+            await fetch(upstream, origin, repeat=True)
+        assert sorted(connections) == [1, 1, 2]
+
+
 async def test_silence_times_out() -> None:
     silent = Timeouts(connect=5.0, first=0.05, idle=0.05)
     async with server(answers()) as (origin, _), client(silent) as upstream:
@@ -212,6 +234,116 @@ async def test_slow_reader_holds_the_sender_back() -> None:
         while (chunk := await response.chunk()) is not None:
             received += len(chunk)
         assert received == size
+
+
+async def test_sink_takes_what_comes_meanwhile_and_no_more_once_it_refused() -> None:
+    taken: list[bytes] = []
+    go_on = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nab")
+        for part in (b"cd", b"no", b"ef"):
+            await asyncio.wait_for(go_on.wait(), 5)
+            go_on.clear()
+            writer.write(part)
+            await writer.drain()
+
+    def sink(data: bytes) -> bool:
+        go_on.set()
+        if data == b"no":
+            return False
+        taken.append(data)
+        return True
+
+    async with server(handler) as (origin, _), client() as upstream:
+        response = await upstream.send(origin, "GET", "/x")
+        assert await response.chunk(sink) == b"ab"
+        go_on.set()
+        assert await response.chunk(sink) == b"no"
+        assert taken == [b"cd"]
+        assert await response.chunk(sink) is None
+        assert taken == [b"cd", b"ef"]
+
+
+async def test_what_comes_behind_a_refused_chunk_stays_behind_it() -> None:
+    connection = Connection(asyncio.get_running_loop())
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
+    offered: list[bytes] = []
+
+    def refuse(data: bytes) -> bool:
+        offered.append(data)
+        return False
+
+    waiting = asyncio.create_task(connection.wait(5.0, refuse))
+    await asyncio.sleep(0)
+    connection.data_received(b"no")
+    connection.data_received(b"more")
+    await waiting
+    assert offered == [b"no"]
+    assert connection.take() == b"nomore"
+
+
+async def test_sink_that_takes_all_keeps_the_sender_going() -> None:
+    size = 4 * HIGH_WATER
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
+        await writer.drain()
+
+    taken = 0
+
+    def sink(data: bytes) -> bool:
+        nonlocal taken
+        taken += len(data)
+        return True
+
+    async with server(pour) as (origin, _), client() as upstream:
+        response = await upstream.send(origin, "GET", "/x")
+        returned = 0
+        while (data := await response.chunk(sink)) is not None:
+            returned += len(data)
+        assert taken + returned == size
+
+
+async def test_silence_times_out_while_a_sink_takes_what_comes() -> None:
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            writer.write(b"x")
+        await asyncio.sleep(5)
+
+    taken: list[bytes] = []
+
+    def sink(data: bytes) -> bool:
+        taken.append(data)
+        return True
+
+    async with server(trickle) as (origin, _), client(Timeouts(1.0, 1.0, 0.4)) as upstream:
+        response = await upstream.send(origin, "GET", "/x")
+        with pytest.raises(TimedOutError):
+            await response.chunk(sink)
+    assert b"".join(taken) == b"x" * 6
+
+
+async def test_cancelled_wait_for_a_head_can_be_taken_up_again() -> None:
+    go_on = asyncio.Event()
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async with server(late) as (origin, connections), client() as upstream:
+        request = Sending(upstream, origin, "GET", "/x", headers=(), body=b"", timeouts=LIMITS)
+        first = asyncio.create_task(request.reply())
+        await asyncio.sleep(0.05)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        go_on.set()
+        response = await request.reply()
+        assert await response.read(10) == b"ok"
+        assert len(connections) == 1
 
 
 async def test_cancelled_request_drops_its_connection() -> None:

@@ -20,6 +20,7 @@ from antiphon_server.router.errors import (
     RequestTimeoutError,
     RouterError,
 )
+from antiphon_server.router.gate.line import LONGEST_BODY, Line, offer
 
 
 def check_head(scope: Scope, settings: RouterSettings) -> None:
@@ -45,9 +46,6 @@ def check_head(scope: Scope, settings: RouterSettings) -> None:
         )
 
 
-_AHEAD = 1024 * 1024
-"""Bytes of a body that are read before the application is told: most are whole then."""
-
 _LINGER = 1.0
 """Seconds that a refused client has to read the answer."""
 
@@ -69,6 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused = False
         self._in_head = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._line: Line | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,6 +76,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_here()
         super().connection_lost(exc)
+        if self._line is not None:
+            self._line.left()
 
     def data_received(self, data: bytes) -> None:
         if self._refused or self.transport.is_closing():
@@ -99,6 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._progress = True
         self._head_is_here()
         super().on_headers_complete()
+        self._line = offer(self.scope, self.cycle, self.transport)
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -107,13 +109,15 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         # uvicorn would wake the application for each part, and stop reading at 64 KB until it has come.
         cycle.body += body
-        if len(cycle.body) > _AHEAD:
+        if len(cycle.body) > LONGEST_BODY:
             self.flow.pause_reading()
             cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self._progress = True
         super().on_message_complete()
+        if self._line is not None:
+            self._line.arrived()
 
     def _head_is_here(self) -> None:
         self._in_head = False

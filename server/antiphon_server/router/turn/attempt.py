@@ -19,8 +19,9 @@ from antiphon_server.router.plan.reasons import Path, Reason
 from antiphon_server.router.state import State
 from antiphon_server.router.store.frontier import Frontier
 from antiphon_server.router.store.packed import pack
+from antiphon_server.router.turn.beginning import Begun
 from antiphon_server.router.turn.decision import Decision, Step
-from antiphon_server.router.turn.decode import Begun, Decode
+from antiphon_server.router.turn.decode import Decode
 from antiphon_server.router.turn.exchange import LegFailedError, RejectedError
 from antiphon_server.router.turn.prefill import Prefill, Prefilled
 from antiphon_server.router.turn.reply import Header, Reply

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
-from antiphon_server.protocol import PROMPT_HEADER, Handle, Prompt, read_prompt
-from antiphon_server.router.errors import EngineFailedError
+from antiphon_server.protocol import Handle
 from antiphon_server.router.fleet.workers import Worker
-from antiphon_server.router.legs import begun, failure, strip
+from antiphon_server.router.legs import strip
 from antiphon_server.router.state import State
-from antiphon_server.router.turn.exchange import Answer, Exchange, InFlight, LegFailedError, RejectedError
+from antiphon_server.router.turn.beginning import Beginning, Begun
+from antiphon_server.router.turn.exchange import Exchange, InFlight, LegFailedError, RejectedError
 from antiphon_server.router.turn.relay import Relay
 from antiphon_server.router.turn.reply import Header, Reply
 from antiphon_server.router.turn.request import TurnRequest
@@ -20,23 +19,8 @@ from antiphon_server.router.upstream.connection import UpstreamError
 from antiphon_server.router.upstream.upstream import Response
 
 Record = Callable[[Handle], Awaitable[None]]
-Head = Callable[["Begun"], list[Header]]
+Head = Callable[[Begun], list[Header]]
 """Called once when decode has begun to answer; gives the headers for the client."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A leg that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply.
-    ``prompt``: what decode said of the prompt. ``seconds``: from the leg's start to here."""
-
-    response: Response
-    first: bytes | None
-    prompt: Prompt | None
-    seconds: float
-
-    @property
-    def content_type(self) -> str:
-        return (self.response.header(b"content-type") or b"application/json").decode("latin-1")
 
 
 class Decode:
@@ -65,7 +49,7 @@ class Decode:
             RejectedError: the client's fault.
         """
         with InFlight(worker):
-            begun = await self._begin_shielded(request, worker, body, handed_over)
+            begun = await self._begun(request, worker, body, handed_over)
             try:
                 headers = head(begun)
                 if begun.first is not None:
@@ -76,60 +60,26 @@ class Decode:
                 raise
             await self._whole(request, worker, begun, reply, headers, record)
 
-    async def _begin_shielded(
-        self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool
-    ) -> Begun:
-        if not handed_over:
-            return await self._begin(request, worker, body, repeat=True)
-        # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
-        # abort.
-        beginning = asyncio.create_task(self._begin(request, worker, body, repeat=False))
-        try:
-            return await asyncio.shield(beginning)
-        except asyncio.CancelledError:
-            self._state.in_background(self._leave_when_begun(beginning, worker))
-            raise
-
-    async def _begin(self, request: TurnRequest, worker: Worker, body: bytes, *, repeat: bool) -> Begun:
-        started = self._state.clock()
-        response = await self._exchange.open(
+    async def _begun(self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool) -> Begun:
+        leg = self._exchange.leg(
             worker,
             request,
             body,
             request_id=request.leg_id("d"),
             first=self._state.settings.decode_timeout,
-            repeat=repeat,
+            repeat=not handed_over,
         )
-        said = response.header(PROMPT_HEADER.lower().encode())
-        prompt = read_prompt(said.decode("latin-1") if said is not None else None)
-        surface = request.ask.surface
-        if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
-            return Begun(response, None, prompt, self._state.clock() - started)
+        beginning = Beginning(self._exchange, leg, worker, request.ask.surface, self._state.clock)
         try:
-            first = b""
-            # What only says that the request was taken is held back, so that it may still go elsewhere.
-            while not begun(surface, first):
-                chunk = await response.chunk()
-                if chunk is None:
-                    break
-                first += chunk
-        except UpstreamError as error:
-            raise self._exchange.failed(worker, error) from error
-        except BaseException:
-            response.close()
+            return await beginning.begun()
+        except asyncio.CancelledError:
+            # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
+            # abort.
+            if handed_over:
+                self._state.in_background(self._leave_when_begun(beginning, worker))
+            else:
+                beginning.close()
             raise
-        fault = failure(surface, first)
-        if not first:
-            worker.failed(self._state.clock())
-            empty = EngineFailedError("the decode engine sent an empty stream")
-            raise LegFailedError(empty, worker, over=True)
-        if fault is not None:
-            response.close()
-            worker.failed(self._state.clock())
-            answer = Answer(fault.status, "application/json", fault.payload)
-            raise LegFailedError(answer, worker, over=True)
-        worker.succeeded(self._state.clock())
-        return Begun(response, first, prompt, self._state.clock() - started)
 
     async def _whole(
         self,
@@ -178,6 +128,10 @@ class Decode:
                 ("x-accel-buffering", "no"),
             ],
         )
+
+        def pass_on(chunk: bytes) -> bool:
+            return relay.passes(chunk) and reply.pass_on(chunk)
+
         recorded = False
         chunk: bytes | None = first
         try:
@@ -188,7 +142,7 @@ class Decode:
                     await record(relay.handle)
                 if data:
                     await reply.write(data)
-                chunk = await begun.response.chunk()
+                chunk = await begun.response.chunk(pass_on)
         except asyncio.CancelledError:
             if not recorded:
                 self._leave(begun.response, worker, relay)
@@ -201,20 +155,24 @@ class Decode:
                 return
         await reply.write(relay.finish(), last=True)
 
-    async def _leave_when_begun(self, beginning: asyncio.Task[Begun], worker: Worker) -> None:
+    async def _leave_when_begun(self, beginning: Beginning, worker: Worker) -> None:
         """The client left before the first byte. A stream tells with it that the pull is over; a whole reply
         comes too late to tell, so that time must do."""
         with InFlight(worker):
-            await asyncio.wait({beginning}, timeout=self._state.settings.pull_grace)
-            if not beginning.done():
-                beginning.cancel()
             try:
-                begun = await beginning
-                if begun.first is None:
+                async with asyncio.timeout(self._state.settings.pull_grace):
+                    begun = await beginning.begun()
+            except (LegFailedError, RejectedError):
+                return
+            except (TimeoutError, asyncio.CancelledError) as end:
+                beginning.close()
+                if isinstance(end, asyncio.CancelledError):
+                    raise
+                return
+            if begun.first is None:
+                with contextlib.suppress(LegFailedError):
                     _, handle = strip(await self._exchange.read(worker, begun.response), True)
                     self._release(worker, handle)
-                    return
-            except (LegFailedError, RejectedError, asyncio.CancelledError):
                 return
             relay = Relay(token_ids=True)
             relay.feed(begun.first)

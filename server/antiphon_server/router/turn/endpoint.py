@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from antiphon_server.router.errors import RouterError
 from antiphon_server.router.gate.gate import Caller, caller_of, refuse
+from antiphon_server.router.gate.line import line_of
 from antiphon_server.router.legs import Surface
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.inbox import Inbox
@@ -30,10 +31,11 @@ class TurnEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = caller_of(scope)
-        reply = Reply(send)
+        line = line_of(scope)
+        reply = Reply(send, line)
         try:
             settings = self._state.settings
-            inbox = Inbox(receive, caller.headers, settings.max_body, settings.body_timeout)
+            inbox = Inbox(receive, caller.headers, settings.max_body, settings.body_timeout, line)
             await self._until_gone(inbox, caller, reply)
         except RouterError as error:
             await self._refuse(reply, error, scope["path"])
@@ -47,21 +49,19 @@ class TurnEndpoint:
         assert serving is not None
         left = False
 
-        def leave(watching: asyncio.Task[None]) -> None:
+        def leave() -> None:
             nonlocal left
             left = True
             serving.cancel()
 
-        watching = asyncio.create_task(inbox.until_gone())
-        watching.add_done_callback(leave)
+        inbox.watch(leave)
         try:
             await self._serve(inbox, caller, reply)
         except asyncio.CancelledError:
             if not left or serving.uncancel():
                 raise
         finally:
-            watching.remove_done_callback(leave)
-            watching.cancel()
+            inbox.unwatch()
 
     async def _serve(self, inbox: Inbox, caller: Caller, reply: Reply) -> None:
         phase = "queue"
@@ -97,11 +97,11 @@ async def read_body(
         BodyTooLargeError, EncodedBodyError, RequestTimeoutError
     """
     inbox = Inbox(receive, headers, limit, timeout)
-    watching = asyncio.create_task(inbox.until_gone())
     reading = asyncio.create_task(inbox.body())
+    inbox.watch(reading.cancel)
     try:
-        await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
-        return reading.result() if reading.done() else None
+        await asyncio.wait({reading})
+        return None if reading.cancelled() else reading.result()
     finally:
-        watching.cancel()
+        inbox.unwatch()
         reading.cancel()

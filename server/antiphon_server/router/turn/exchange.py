@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
@@ -11,7 +12,7 @@ from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.request import TurnRequest
 from antiphon_server.router.upstream.connection import TimedOutError, UnsentError, UpstreamError
-from antiphon_server.router.upstream.upstream import Response, Timeouts
+from antiphon_server.router.upstream.upstream import Response, Sending, Timeouts
 
 _TRACING = ("traceparent", "tracestate")
 _OVERLOADED = {408, 425, 429}
@@ -77,6 +78,25 @@ class Exchange:
         Raises:
             LegFailedError, RejectedError
         """
+        leg = self.leg(worker, request, body, request_id=request_id, first=first, repeat=repeat)
+        try:
+            return await leg.opened()
+        except asyncio.CancelledError:
+            leg.close()
+            raise
+
+    def leg(
+        self,
+        worker: Worker,
+        request: TurnRequest,
+        body: bytes,
+        *,
+        request_id: str,
+        first: float,
+        repeat: bool,
+    ) -> Leg:
+        """A leg that is not sent yet. ``first``: seconds until its reply's head. ``repeat``: it may be sent
+        twice."""
         settings = self._state.settings
         headers = [
             ("Content-Type", "application/json"),
@@ -86,26 +106,17 @@ class Exchange:
             *self._state.engine_headers,
             *((name, request.headers[name]) for name in _TRACING if name in request.headers),
         ]
-        try:
-            response = await self._state.upstream.send(
-                worker.origin,
-                "POST",
-                request.path,
-                headers=headers,
-                body=body,
-                timeouts=Timeouts(settings.connect_timeout, first, settings.idle_timeout),
-                repeat=repeat,
-            )
-            if response.status == 200:
-                return response
-            try:
-                content = await response.read(settings.max_reply)
-            finally:
-                response.close()
-        except UpstreamError as error:
-            raise self.failed(worker, error) from error
-        self._raise_for(worker, response, content)
-        raise AssertionError("unreachable")
+        sending = Sending(
+            self._state.upstream,
+            worker.origin,
+            "POST",
+            request.path,
+            headers=headers,
+            body=body,
+            timeouts=Timeouts(settings.connect_timeout, first, settings.idle_timeout),
+            repeat=repeat,
+        )
+        return Leg(self, worker, sending, settings.max_reply)
 
     async def read(self, worker: Worker, response: Response) -> bytes:
         """The whole body of a reply.
@@ -135,7 +146,12 @@ class Exchange:
             return EngineSilentError(f"the {worker.role} engine kept silent: {cause}")
         return EngineFailedError(f"the {worker.role} engine failed: {cause}")
 
-    def _raise_for(self, worker: Worker, response: Response, content: bytes) -> None:
+    def raise_for(self, worker: Worker, response: Response, content: bytes) -> None:
+        """Say what an engine's error means.
+
+        Raises:
+            LegFailedError, RejectedError
+        """
         status = response.status
         if status in {401, 403}:
             worker.failed(self._state.clock())
@@ -150,6 +166,44 @@ class Exchange:
         if status in _OVERLOADED or status >= 500:
             raise LegFailedError(answer, worker, over=True)
         raise RejectedError(answer)
+
+
+class Leg:
+    """A leg on its way. Who is cancelled while it waits for it leaves the leg as it is: it can be waited for
+    again, and has to be closed otherwise."""
+
+    def __init__(self, exchange: Exchange, worker: Worker, sending: Sending, longest: int) -> None:
+        self._exchange = exchange
+        self._worker = worker
+        self._sending = sending
+        self._longest = longest
+        self._response: Response | None = None
+
+    async def opened(self) -> Response:
+        """Its reply when the engine answers 200.
+
+        Raises:
+            LegFailedError, RejectedError
+        """
+        try:
+            response = self._response
+            if response is None:
+                response = self._response = await self._sending.reply()
+            if response.status == 200:
+                return response
+            content = await response.read(self._longest)
+        except UpstreamError as error:
+            self.close()
+            raise self._exchange.failed(self._worker, error) from error
+        self._exchange.raise_for(self._worker, response, content)
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Wait no more; the engine sees its client leave."""
+        if self._response is not None:
+            self._response.close()
+        else:
+            self._sending.close()
 
 
 class InFlight:

@@ -43,6 +43,8 @@ class Relay:
 
     def feed(self, chunk: bytes) -> bytes:
         """Bytes for the client, maybe none."""
+        if self.passes(chunk):
+            return chunk
         data = self._rest + chunk if self._rest else chunk
         self._rest = b""
         if not data.endswith(b"\n\n") and not data.endswith(b"\r\n\r\n"):
@@ -54,10 +56,22 @@ class Relay:
             return data
         if self._has_to_change(data):
             data = self._changed(data)
+            self._relayed = data or self._relayed
         else:
-            self.done = self.done or data.startswith(self._ends, _last_event(data))
-        self._relayed = data or self._relayed
+            self._note(data)
         return data
+
+    def passes(self, chunk: bytes) -> bool:
+        """The chunk goes to the client as it is, and is taken for sent: complete events, of which nothing is
+        the router's own. False: :meth:`feed` it."""
+        if self._rest or not chunk.endswith((b"\n\n", b"\r\n\r\n")) or self._has_to_change(chunk):
+            return False
+        self._note(chunk)
+        return True
+
+    def _note(self, data: bytes) -> None:
+        self.done = self.done or data.startswith(self._ends, _last_event(data))
+        self._relayed = data
 
     def finish(self) -> bytes:
         """What was still incomplete when the stream ended, as it is."""

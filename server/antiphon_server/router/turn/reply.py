@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import Send
 
+from antiphon_server.router.gate.line import Line
+
 Header = tuple[str, str]
 
 
 class Reply:
     """``started``: status and headers are on their way, so nothing can be taken back."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, line: Line | None = None) -> None:
         self._send = send
+        self._line = line
         self._first_byte: Callable[[], None] | None = None
         self.started = False
 
@@ -22,8 +25,11 @@ class Reply:
         self._first_byte = call
 
     async def start(self, status: int, headers: Sequence[Header]) -> None:
-        """Send status and headers."""
+        """Send status and headers, where the connection offers it together with the first bytes of the
+        body."""
         self.started = True
+        if self._line is not None:
+            self._line.hold_head()
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
@@ -33,6 +39,10 @@ class Reply:
             self._first_byte()
             self._first_byte = None
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    def pass_on(self, data: bytes) -> bool:
+        """Send more of the body without waiting. False: not sent, :meth:`write` it."""
+        return self._line is not None and self._first_byte is None and self._line.send(data)
 
     async def whole(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         """A complete reply."""

@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 import httptools
+
+Sink = Callable[[bytes], bool]
+"""Takes bytes of a body as they come; False: it does not want these."""
 
 HIGH_WATER = 256 * 1024
 """Bytes kept unread per response before the socket is paused."""
@@ -66,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._limit = self._deadline = 0.0
         self._paused = False
@@ -96,7 +101,21 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._error = DisconnectedError(f"reply is not HTTP/1.1: {error}")
             self.close()
+        if self._sink is not None and self._poured(self._sink):
+            return
         self._wake()
+
+    def _poured(self, sink: Sink) -> bool:
+        """``sink`` has taken what came, and more is to come."""
+        if self._waiter is None or self._waiter.done() or not self._chunks:
+            return False
+        data = self._joined()
+        if not sink(data):
+            self._chunks.append(data)
+            return False
+        self._emptied()
+        self._deadline = self._loop.time() + self._limit
+        return not self.complete and self._error is None
 
     def eof_received(self) -> None:
         return None
@@ -143,7 +162,6 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self.head_done:
             self.complete = True
-            self._cancel_timer()
 
     # used by Response and Upstream
     @property
@@ -162,28 +180,37 @@ class Connection(asyncio.Protocol):
         """All bytes of the body that have come, or None."""
         if not self._chunks:
             return None
-        data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
+        data = self._joined()
+        self._emptied()
+        return data
+
+    def _emptied(self) -> None:
         self._buffered = 0
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+
+    def _joined(self) -> bytes:
+        data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
         return data
 
     def failure(self) -> UpstreamError | None:
         return self._error
 
-    async def wait(self, limit: float) -> None:
-        """Until something happened. Raises TimedOutError after ``limit`` seconds."""
+    async def wait(self, limit: float, sink: Sink | None = None) -> None:
+        """Until something happened that ``sink`` does not take. Raises TimedOutError after ``limit``
+        seconds in which nothing did."""
         waiter = self._waiter = self._loop.create_future()
+        self._sink = sink
         self._limit, self._deadline = limit, self._loop.time() + limit
-        # One timer serves all waits for a reply: a stream waits for each of its chunks.
+        # One timer serves all waits: a stream waits for each of its chunks, and the next reply comes soon.
         if self._timer is None or self._timer.when() > self._deadline:
             self._set_timer()
         try:
             await waiter
         finally:
-            self._waiter = None
+            self._waiter = self._sink = None
 
     def _set_timer(self) -> None:
         self._cancel_timer()

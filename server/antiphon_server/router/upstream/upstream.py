@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from antiphon_server.router.upstream.connection import (
     Connection,
     DisconnectedError,
+    Sink,
     TimedOutError,
     TooLargeError,
     UnsentError,
@@ -79,6 +80,8 @@ class Response:
         self._origin = origin
         self._connection: Connection | None = connection
         self._idle = idle
+        self._parts: list[bytes] = []
+        self._size = 0
 
     def header(self, name: bytes) -> bytes | None:
         """First value of a header, its name in lower case."""
@@ -92,8 +95,9 @@ class Response:
         """All of the body has come, so that reading it waits for nothing."""
         return self._connection is None or self._connection.complete
 
-    async def chunk(self) -> bytes | None:
-        """Next bytes of the body as soon as they are there, None at its end."""
+    async def chunk(self, sink: Sink | None = None) -> bytes | None:
+        """Next bytes of the body as soon as they are there, None at its end. ``sink``: is given what comes
+        meanwhile at once, without waking who waits here; what it takes is not returned."""
         connection = self._connection
         if connection is None:
             return None
@@ -103,14 +107,14 @@ class Response:
                 return data
             if connection.complete:
                 self._connection = None
-                self._upstream._give_back(self._origin, connection)
+                self._upstream.give_back(self._origin, connection)
                 return None
             error = connection.failure()
             if error is not None:
                 self.close()
                 raise error
             try:
-                await connection.wait(self._idle)
+                await connection.wait(self._idle, sink)
             except TimedOutError:
                 self.close()
                 raise
@@ -120,12 +124,12 @@ class Response:
         return (self._connection.take() if self._connection is not None else None) or b""
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. Raises TooLargeError above ``limit`` bytes."""
-        parts: list[bytes] = []
-        size = 0
+        """The whole body. Who is cancelled meanwhile can read on. Raises TooLargeError above ``limit``
+        bytes."""
+        parts = self._parts
         while (data := await self.chunk()) is not None:
-            size += len(data)
-            if size > limit:
+            self._size += len(data)
+            if self._size > limit:
                 self.close()
                 raise TooLargeError(f"reply is larger than {limit} bytes")
             parts.append(data)
@@ -133,6 +137,89 @@ class Response:
 
     def close(self) -> None:
         """Drop the connection; the engine sees its client leave. Harmless once the body was read."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Sending:
+    """A request to an engine, and the wait for the head of its reply.
+
+    ``fresh``: not on a kept-alive connection. ``repeat``: the request may be sent twice, so when the
+    engine closed a kept-alive connection under us it is sent again on a fresh one.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        origin: Origin,
+        method: str,
+        path: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        timeouts: Timeouts,
+        fresh: bool = False,
+        repeat: bool = False,
+    ) -> None:
+        self._upstream = upstream
+        self._origin = origin
+        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        self._head = (
+            f"{method} {origin.path}{path} HTTP/1.1\r\nHost: {origin.authority}\r\n{fields}"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode("latin-1")
+        self._body = body
+        self._limits = timeouts
+        self._fresh = fresh
+        self._repeat = repeat
+        self._connection: Connection | None = None
+        self._reused = False
+        self._deadline = 0.0
+
+    async def reply(self) -> Response:
+        """Send, and wait. Who is cancelled while it waits leaves the request as it is: it can be waited for
+        again, and has to be closed otherwise.
+
+        Raises:
+            UpstreamError: see the module. Nothing is left to close.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            connection = self._connection
+            if connection is None:
+                connection = await self._sent(loop)
+            try:
+                while not connection.head_done:
+                    error = connection.failure()
+                    if error is not None:
+                        stale = self._reused and not connection.started
+                        raise DisconnectedError(f"{self._origin.authority}: {error}", stale=stale)
+                    await connection.wait(max(0.0, self._deadline - loop.time()))
+            except TimedOutError:
+                self.close()
+                silent = f"{self._origin.authority}: no reply within {self._limits.first:g} s"
+                raise TimedOutError(silent) from None
+            except DisconnectedError as error:
+                self.close()
+                if not (self._repeat and error.stale):
+                    raise
+                self._fresh, self._repeat = True, False
+                continue
+            return Response(self._upstream, self._origin, connection, self._limits.idle)
+
+    async def _sent(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        connection = None if self._fresh else self._upstream.reusable(self._origin, loop.time())
+        self._reused = connection is not None
+        if connection is None:
+            connection = await _open(self._origin, loop, self._limits.connect)
+        self._connection = connection
+        connection.send(self._head, self._body)
+        self._deadline = loop.time() + self._limits.first
+        return connection
+
+    def close(self) -> None:
+        """Wait no more; the engine sees its client leave."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -167,58 +254,27 @@ class Upstream:
         fresh: bool = False,
         repeat: bool = False,
     ) -> Response:
-        """Send a request and wait for the head of its reply.
-
-        ``fresh``: not on a kept-alive connection. ``repeat``: the request may be sent twice, so when the
-        engine closed a kept-alive connection under us it is sent again on a fresh one.
+        """Send a request and wait for the head of its reply. Arguments: see :class:`Sending`.
 
         Raises:
             UpstreamError: see the module.
         """
-        limits = timeouts or self._timeouts
+        request = Sending(
+            self,
+            origin,
+            method,
+            path,
+            headers=headers,
+            body=body,
+            timeouts=timeouts or self._timeouts,
+            fresh=fresh,
+            repeat=repeat,
+        )
         try:
-            return await self._send(origin, method, path, headers, body, limits, fresh)
-        except DisconnectedError as error:
-            if not (repeat and error.stale):
-                raise
-        return await self._send(origin, method, path, headers, body, limits, True)
-
-    async def _send(
-        self,
-        origin: Origin,
-        method: str,
-        path: str,
-        headers: Iterable[tuple[str, str]],
-        body: bytes,
-        limits: Timeouts,
-        fresh: bool,
-    ) -> Response:
-        loop = asyncio.get_running_loop()
-        connection = None if fresh else self._reusable(origin, loop.time())
-        reused = connection is not None
-        if connection is None:
-            connection = await self._open(origin, loop, limits.connect)
-        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        head = (
-            f"{method} {origin.path}{path} HTTP/1.1\r\nHost: {origin.authority}\r\n{fields}"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        ).encode("latin-1")
-        connection.send(head, body)
-        try:
-            deadline = loop.time() + limits.first
-            while not connection.head_done:
-                error = connection.failure()
-                if error is not None:
-                    stale = reused and not connection.started
-                    raise DisconnectedError(f"{origin.authority}: {error}", stale=stale)
-                await connection.wait(max(0.0, deadline - loop.time()))
-        except TimedOutError:
-            connection.close()
-            raise TimedOutError(f"{origin.authority}: no reply within {limits.first:g} s") from None
-        except BaseException:
-            connection.close()
+            return await request.reply()
+        except asyncio.CancelledError:
+            request.close()
             raise
-        return Response(self, origin, connection, limits.idle)
 
     async def close(self) -> None:
         """Close what idles."""
@@ -227,20 +283,8 @@ class Upstream:
                 connection.close()
         self._idle.clear()
 
-    async def _open(self, origin: Origin, loop: asyncio.AbstractEventLoop, limit: float) -> Connection:
-        try:
-            async with asyncio.timeout(limit):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(loop), origin.host, origin.port, ssl=True if origin.tls else None
-                )
-        except TimeoutError:
-            raise UnsentError(f"{origin.authority}: no connection within {limit:g} s") from None
-        except OSError as error:
-            refused = isinstance(error, ConnectionRefusedError)
-            raise UnsentError(f"{origin.authority}: {_cause(error)}", refused=refused) from error
-        return connection
-
-    def _reusable(self, origin: Origin, now: float) -> Connection | None:
+    def reusable(self, origin: Origin, now: float) -> Connection | None:
+        """A kept-alive connection that may be used, if there is one."""
         queue = self._idle.get(origin)
         while queue:
             since, connection = queue.pop()
@@ -249,7 +293,8 @@ class Upstream:
             connection.close()
         return None
 
-    def _give_back(self, origin: Origin, connection: Connection) -> None:
+    def give_back(self, origin: Origin, connection: Connection) -> None:
+        """A reply was read to its end: keep its connection, or close it."""
         if not (connection.usable and connection.keep_alive):
             connection.close()
             return
@@ -258,6 +303,20 @@ class Upstream:
         queue.append((now, connection))
         while queue and now - queue[0][0] >= self._keep_alive:
             queue.popleft()[1].close()
+
+
+async def _open(origin: Origin, loop: asyncio.AbstractEventLoop, limit: float) -> Connection:
+    try:
+        async with asyncio.timeout(limit):
+            _, connection = await loop.create_connection(
+                lambda: Connection(loop), origin.host, origin.port, ssl=True if origin.tls else None
+            )
+    except TimeoutError:
+        raise UnsentError(f"{origin.authority}: no connection within {limit:g} s") from None
+    except OSError as error:
+        refused = isinstance(error, ConnectionRefusedError)
+        raise UnsentError(f"{origin.authority}: {_cause(error)}", refused=refused) from error
+    return connection
 
 
 def _cause(error: OSError) -> str:
