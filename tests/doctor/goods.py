@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from antiphon_server.cli import app
 from antiphon_server.deploy.host_files import render_hosts
 from antiphon_server.deploy.read import read as read_site
-from antiphon_server.doctor.examine import examine
+from antiphon_server.doctor.declared.examine import examine
+from antiphon_server.doctor.declared.manifests import read
 from antiphon_server.doctor.finding import Examination, together
-from antiphon_server.doctor.manifests import read
 from antiphon_server.stack.ports import allocate
 from deploy.compose.project import COMPOSE, ENV
 from deploy.hosts.sites import EXAMPLES

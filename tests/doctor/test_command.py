@@ -14,7 +14,7 @@ from antiphon_server.cli import app
 from antiphon_server.doctor import report
 from antiphon_server.doctor.checks import CHECKS as KNOWN
 from antiphon_server.doctor.finding import Check, Examination, Fact, Realm, Severity, together
-from antiphon_server.doctor.target import FleetTarget
+from antiphon_server.doctor.fleet.target import FleetTarget
 from doctor import goods
 from doctor.goods import write
 
@@ -111,7 +111,7 @@ def test_without_targets_this_machine_is_looked_at(monkeypatch: pytest.MonkeyPat
         asked.append(preset)
         return Examination(FINDINGS[-1:])
 
-    monkeypatch.setattr("antiphon_server.doctor.machine.examine", examine)
+    monkeypatch.setattr("antiphon_server.doctor.machine.examine.examine", examine)
     assert call(env={"ANTIPHON_ENGINE_PRESET": "efa"}).exit_code == 1
     assert call("--preset", "gpu", "--machine").exit_code == 1
     assert asked == ["efa", "gpu"]
@@ -124,7 +124,7 @@ def test_urls_are_a_running_fleet(monkeypatch: pytest.MonkeyPatch, stack: Path) 
         asked.append(target)
         return Examination(FINDINGS[:1])
 
-    monkeypatch.setattr("antiphon_server.doctor.fleet.examine", examine)
+    monkeypatch.setattr("antiphon_server.doctor.fleet.examine.examine", examine)
     words = [
         "--router",
         "http://r:8000/",

@@ -10,8 +10,9 @@ import pytest
 
 from antiphon_server.doctor.checks import CHECKS, DECLARED
 from antiphon_server.doctor.finding import Check, Examination, Finding, Severity
+from antiphon_server.doctor.fleet.checks import FLEET
 from antiphon_server.doctor.guide import written
-from antiphon_server.doctor.live_checks import FLEET, MACHINE
+from antiphon_server.doctor.machine.checks import MACHINE
 from antiphon_server.doctor.report import Report, as_json
 from rig.recipe import ROOT
 

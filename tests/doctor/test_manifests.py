@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.doctor.box import Box, seconds, size
-from antiphon_server.doctor.command_line import Command, recognised
-from antiphon_server.doctor.declared import HIDDEN, Engine
-from antiphon_server.doctor.flags import read_flags
-from antiphon_server.doctor.manifests import ManifestError, read
-from antiphon_server.doctor.manifests.interpolation import (
+from antiphon_server.doctor.declared.box import Box, seconds, size
+from antiphon_server.doctor.declared.command_line import Command, recognised
+from antiphon_server.doctor.declared.declared import HIDDEN, Engine
+from antiphon_server.doctor.declared.manifests import ManifestError, read
+from antiphon_server.doctor.declared.manifests.interpolation import (
     MissingVariableError,
     interpolated,
     variables_of,
 )
+from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.settings import Role
 from doctor import goods
 from doctor.goods import looked_at, write

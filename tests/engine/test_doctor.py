@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Examination
-from antiphon_server.doctor.fleet import examine
-from antiphon_server.doctor.pair import Pair as Legs
-from antiphon_server.doctor.round_trip import travel
-from antiphon_server.doctor.target import FleetTarget
+from antiphon_server.doctor.fleet import checks
+from antiphon_server.doctor.fleet.examine import examine
+from antiphon_server.doctor.fleet.pair import Pair as Legs
+from antiphon_server.doctor.fleet.round_trip import travel
+from antiphon_server.doctor.fleet.target import FleetTarget
 from rig import counters
 from rig.answers import MODEL
 from rig.fleet import KV_BYTES_PER_TOKEN, UNCHECKED, Pair

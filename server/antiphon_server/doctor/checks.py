@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from antiphon_server.doctor.command_line import UNREADABLE
-from antiphon_server.doctor.examine import RULES
+from antiphon_server.doctor.declared.command_line import UNREADABLE
+from antiphon_server.doctor.declared.examine import RULES
 from antiphon_server.doctor.finding import Check
-from antiphon_server.doctor.live_checks import FLEET, MACHINE
+from antiphon_server.doctor.fleet.checks import FLEET
+from antiphon_server.doctor.machine.checks import MACHINE
 
 DECLARED: tuple[Check, ...] = (UNREADABLE, *(rule.check for rule in RULES))
 CHECKS: Mapping[str, Check] = {check.word: check for check in (*DECLARED, *MACHINE, *FLEET)}

@@ -13,7 +13,7 @@ from antiphon_server.stack.settings import Preset
 
 if TYPE_CHECKING:
     from antiphon_server.doctor.finding import Examination
-    from antiphon_server.doctor.target import FleetTarget
+    from antiphon_server.doctor.fleet.target import FleetTarget
 
 
 def doctor(
@@ -67,8 +67,8 @@ def doctor(
     from rich.console import Console
 
     from antiphon_server.doctor import report
+    from antiphon_server.doctor.declared.manifests import ManifestError
     from antiphon_server.doctor.finding import together
-    from antiphon_server.doctor.manifests import ManifestError
 
     try:
         fleet = _fleet(router, prefill or (), decode or (), probe, timeout)
@@ -76,11 +76,11 @@ def doctor(
     except (ManifestError, ValueError) as error:
         _fail(str(error))
     if machine or not (targets or fleet):
-        from antiphon_server.doctor.machine import examine as look_at_machine
+        from antiphon_server.doctor.machine.examine import examine as look_at_machine
 
         looked["this machine"] = look_at_machine(os.environ, preset=preset)
     if fleet is not None:
-        from antiphon_server.doctor.fleet import examine as look_at_fleet
+        from antiphon_server.doctor.fleet.examine import examine as look_at_fleet
 
         looked["the running fleet"] = look_at_fleet(fleet)
     found = report.Report(tuple(looked), together(looked.values()), strict)
@@ -92,8 +92,8 @@ def doctor(
 
 
 def _declared(targets: Sequence[Path]) -> Iterator[tuple[str, Examination]]:
-    from antiphon_server.doctor.examine import examine
-    from antiphon_server.doctor.manifests import read
+    from antiphon_server.doctor.declared.examine import examine
+    from antiphon_server.doctor.declared.manifests import read
 
     for scene in read(targets):
         yield scene.name, examine(scene.declared)
@@ -102,7 +102,7 @@ def _declared(targets: Sequence[Path]) -> Iterator[tuple[str, Examination]]:
 def _fleet(
     router: str | None, prefill: Sequence[str], decode: Sequence[str], probe: bool, timeout: float
 ) -> FleetTarget | None:
-    from antiphon_server.doctor.target import FleetTarget
+    from antiphon_server.doctor.fleet.target import FleetTarget
     from antiphon_server.router.upstream.upstream import Origin
 
     if not (router or prefill or decode):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from antiphon_server.doctor.checks import DECLARED
 from antiphon_server.doctor.finding import Check
-from antiphon_server.doctor.live_checks import FLEET, MACHINE
+from antiphon_server.doctor.fleet.checks import FLEET
+from antiphon_server.doctor.machine.checks import MACHINE
 
 TABLES: dict[str, tuple[Check, ...]] = {"manifests": DECLARED, "machine": MACHINE, "fleet": FLEET}
 

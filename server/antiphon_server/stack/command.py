@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from antiphon_server.stack.flags import flag_count
+from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import EnginePorts, Ports
 from antiphon_server.stack.presets import COMMON_ENV, COMMON_FLAGS, PRESETS
@@ -100,9 +100,9 @@ def shell_lines(specs: Iterable[ProcessSpec]) -> list[str]:
 
 def gpus_of(settings: StackSettings, flags: Sequence[str] = ()) -> int:
     """GPUs of one engine on this node. ``flags``: its own, which may spread it over several nodes."""
-    local = flag_count(flags, "--data-parallel-size-local", "-dpl") or settings.data_parallel
-    stages = flag_count(flags, "--pipeline-parallel-size", "-pp") or 1
-    nodes = flag_count(flags, "--nnodes", "-n") or 1
+    own = read_flags(flags)
+    local = own.count("data-parallel-size-local", settings.data_parallel)
+    stages, nodes = own.count("pipeline-parallel-size", 1), own.count("nnodes", 1)
     return max(1, settings.tensor_parallel * stages * local // nodes)
 
 

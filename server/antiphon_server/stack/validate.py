@@ -141,7 +141,7 @@ def _counts(settings: StackSettings) -> list[Fault]:
 
 
 def _between_nodes(settings: StackSettings) -> list[Fault]:
-    from antiphon_server.doctor.rules.places import routable
+    from antiphon_server.doctor.declared.rules.places import routable
 
     if not PRESETS[settings.preset].between_nodes:
         return []
@@ -171,10 +171,10 @@ def _overrides(settings: StackSettings) -> list[Fault]:
 
 def _rendered(settings: StackSettings, environ: Mapping[str, str]) -> list[Fault]:
     """What the doctor calls an error in the commands that the settings become."""
-    from antiphon_server.doctor.box import Box
-    from antiphon_server.doctor.declared import Declared, Engine
-    from antiphon_server.doctor.flags import after_entry, read_flags
-    from antiphon_server.doctor.rules import alike, efa, engine, places
+    from antiphon_server.doctor.declared.box import Box
+    from antiphon_server.doctor.declared.declared import Declared, Engine
+    from antiphon_server.doctor.declared.rules import alike, efa, engine, places
+    from antiphon_server.stack.flags import after_entry, read_flags
 
     here = Box(manager="shell", network="here", node="here")
     model = Model(settings.model, settings.model, local=False, context=None)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-from antiphon_server.doctor.machine_rules import LEAST_LIBFABRIC
+from antiphon_server.doctor.machine.rules import LEAST_LIBFABRIC
 from antiphon_server.stack.validate import MINIMUM_NIXL
 
 PACKAGES = ("nixl", "nixl-cu13", "nixl-cu12")

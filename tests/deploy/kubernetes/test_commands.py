@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from antiphon_server.cli import app
 from antiphon_server.stack import validate
 from antiphon_server.stack.command import ProcessSpec, engine_of, render, shell_lines
-from antiphon_server.stack.flags import flag_value
+from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.models import resolve
 from antiphon_server.stack.ports import EnginePorts, Ports
 from antiphon_server.stack.settings import ENGINE_PREFIX as PREFIX
@@ -126,4 +126,4 @@ def test_all_nodes_of_an_engine_have_the_same_settings(overlays: Any) -> None:
     for group in (item for item in objects if item["kind"] == "LeaderWorkerSet"):
         leader, worker = (expected(objects, template) for template in templates(group))
         assert leader.argv == worker.argv
-        assert flag_value(leader.argv, "--tensor-parallel-size") == "16"
+        assert read_flags(leader.argv).get("tensor-parallel-size") == "16"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from antiphon_server.doctor.examine import examine
+from antiphon_server.doctor.declared.examine import examine
+from antiphon_server.doctor.declared.manifests import read
 from antiphon_server.doctor.finding import Severity
-from antiphon_server.doctor.manifests import read
 from deploy.kubernetes.objects import component, container, environment, named, of_kind, templates
 from deploy.kubernetes.render import COMPONENTS, MANIFESTS, OVERLAYS, ROOT, Kustomize, Manifest, rendered
 from deploy.kubernetes.validate import faults

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from antiphon_server.doctor.finding import Examination
-from antiphon_server.doctor.fleet import examine
-from antiphon_server.doctor.target import FleetTarget
+from antiphon_server.doctor.fleet.examine import examine
+from antiphon_server.doctor.fleet.target import FleetTarget
 
 SOUND: dict[str, Any] = {"max_model_len": 8192}
 
@@ -20,7 +20,7 @@ def examined(
     stack; ``target`` are fields of the target, URLs as ``router_url``, ``prefill_urls`` and ``decode_urls``;
     ``later`` likewise, read once the stack runs."""
     # However busy this machine is, prompts are as long.
-    monkeypatch.setattr("antiphon_server.doctor.fleet.PAIR_S", 1e9)
+    monkeypatch.setattr("antiphon_server.doctor.fleet.examine.PAIR_S", 1e9)
 
     def run(
         *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from antiphon_server.doctor.answer import (
+from antiphon_server.doctor.fleet.answer import (
     LARGEST_TOLERANCE,
     ROUGH_TOLERANCE,
     TOLERANCE,

@@ -10,13 +10,12 @@ import httpx
 import msgspec
 import pytest
 
-from antiphon_server.doctor import asking
-from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Check, Examination
-from antiphon_server.doctor.fleet import MOST_PAIRS, TRIAL, length, pairs
-from antiphon_server.doctor.fleet_facts import Engine, EngineSeen, Trouble
-from antiphon_server.doctor.pair import LegError, Pair
-from antiphon_server.doctor.round_trip import TOKENS
+from antiphon_server.doctor.fleet import asking, checks
+from antiphon_server.doctor.fleet.examine import MOST_PAIRS, TRIAL, length, pairs
+from antiphon_server.doctor.fleet.facts import Engine, EngineSeen, Trouble
+from antiphon_server.doctor.fleet.pair import LegError, Pair
+from antiphon_server.doctor.fleet.round_trip import TOKENS
 from antiphon_server.protocol import Deadline, LeaseReply
 from antiphon_server.simulator import Fault, SimulatedEngine
 from doubles.engine_info import info
@@ -195,7 +194,7 @@ def test_prefill_keeps_nothing_for_a_decode_leg_that_failed(simulated_stack: Cal
 def test_prefill_that_never_pulls_fails_the_round_trip(
     examined: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon_server.doctor.round_trip.PATIENCE_S", 0.2)
+    monkeypatch.setattr("antiphon_server.doctor.fleet.round_trip.PATIENCE_S", 0.2)
     found, words = examined(prefill={"threshold": 100_000}, router_url=None)
     assert set(words) == {checks.THRESHOLD.word, checks.ROUND_TRIP.word}
     (finding,) = (one for one in found.findings if one.check == checks.ROUND_TRIP.word)

@@ -9,9 +9,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Check, Finding, Severity
-from antiphon_server.doctor.fleet_facts import (
+from antiphon_server.doctor.fleet import checks
+from antiphon_server.doctor.fleet.facts import (
     Engine,
     EngineSeen,
     FleetFacts,
@@ -24,7 +24,7 @@ from antiphon_server.doctor.fleet_facts import (
     mishaps,
     read_router,
 )
-from antiphon_server.doctor.fleet_rules import facts, findings
+from antiphon_server.doctor.fleet.rules import facts, findings
 from antiphon_server.protocol import Info, LeaseLimits
 from antiphon_server.router.fleet.workers import Role
 from doubles.engine_info import info

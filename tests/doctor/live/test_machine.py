@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from antiphon_server.doctor import live_checks as checks
 from antiphon_server.doctor.finding import Check, Examination
-from antiphon_server.doctor.machine import HERE, Reach, examine
-from antiphon_server.doctor.machine_facts import Ran
+from antiphon_server.doctor.machine import checks
+from antiphon_server.doctor.machine.examine import HERE, Reach, examine
+from antiphon_server.doctor.machine.facts import Ran
 from antiphon_server.stack.settings import Preset
 
 GIB = 1024**3

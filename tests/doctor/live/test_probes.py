@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from antiphon_server.doctor import conversation, exactness, round_trip, words
-from antiphon_server.doctor import live_checks as checks
-from antiphon_server.doctor.answer import Answer
-from antiphon_server.doctor.exactness import Compared, Exactness
-from antiphon_server.doctor.pair import Pair
-from antiphon_server.doctor.round_trip import Moved, Trip
+from antiphon_server.doctor.fleet import checks, conversation, exactness, round_trip, words
+from antiphon_server.doctor.fleet.answer import Answer
+from antiphon_server.doctor.fleet.exactness import Compared, Exactness
+from antiphon_server.doctor.fleet.pair import Pair
+from antiphon_server.doctor.fleet.round_trip import Moved, Trip
 
 P, D = "http://10.0.0.1:8100", "http://10.0.0.2:8200"
 SAID = Answer(("a",), (-0.1,), ({"a": -0.1},), "a")

@@ -1,0 +1,1 @@
+"""What is declared: manifests and commands, read into one form, and the rules over it."""

@@ -1,0 +1,198 @@
+"""Compose files, with their variables filled in; one scene for each profile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from antiphon_server.doctor.declared.box import UNLIMITED, Box, seconds, size
+from antiphon_server.doctor.declared.command_line import Command, recognised
+from antiphon_server.doctor.declared.declared import HIDDEN, Declared
+from antiphon_server.doctor.declared.manifests.interpolation import (
+    MissingVariableError,
+    interpolated,
+    variables_of,
+)
+from antiphon_server.doctor.declared.manifests.scene import ManifestError, Scene
+from antiphon_server.doctor.declared.manifests.secrets import plain
+
+STOP_GRACE_S = 10.0
+
+
+def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Scene]:
+    """A scene for each profile that serves, and before them one for what ``.env`` chooses.
+
+    Raises:
+        ManifestError: a variable is missing, or a service is no mapping.
+    """
+    env_file = path.parent / ".env"
+    variables = {**(variables_of(env_file.read_text()) if env_file.is_file() else {}), **environ}
+    try:
+        services = interpolated(document.get("services") or {}, variables)
+    except MissingVariableError as error:
+        raise ManifestError(f"{path}: {error}: set it in {env_file}") from None
+    if not isinstance(services, dict) or not all(isinstance(one, dict) for one in services.values()):
+        raise ManifestError(f"{path}: services is no mapping of mappings")
+    written = document["services"]
+    found = {name: _service(path, name, one, written[name]) for name, one in services.items()}
+    of_profile: dict[str, Declared] = {}
+    for name, one in services.items():
+        for profile in map(str, one.get("profiles") or ()):
+            of_profile[profile] = of_profile.get(profile, Declared()) + found[name]
+    serving = [profile for profile, all_of in of_profile.items() if all_of.engines or all_of.routers]
+    # What serves nothing by itself, such as Redis, runs beside any of the others.
+    beside = frozenset(of_profile) - frozenset(serving)
+    chosen = frozenset(filter(None, map(str.strip, variables.get("COMPOSE_PROFILES", "").split(","))))
+    scenes = [frozenset({profile}) for profile in sorted(serving)] or [frozenset[str]()]
+    for active in dict.fromkeys([chosen - beside, *scenes] if chosen & frozenset(serving) else scenes):
+        parts = [
+            found[name]
+            for name, one in services.items()
+            if not one.get("profiles") or (active | beside) & set(map(str, one["profiles"]))
+        ]
+        named = f"{path.name} ({', '.join(sorted(active))})" if active else path.name
+        yield Scene(named, sum(parts, Declared()), joins=False)
+
+
+def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str, Any]) -> Declared:
+    subject = f"{path.name}: {name}"
+    words = _words(one)
+    env = dict(_files(path, one)) | _mapping(one.get("environment"))
+    found = recognised(Command(subject, tuple(words), env, _box(name, one), path.parent))
+    return found + Declared(plain=plain(subject, _mapping(written.get("environment")))) if found else found
+
+
+def _words(one: Mapping[str, Any]) -> list[str]:
+    """Entry point and command; of images that have an entry point of their own, what that is."""
+    entry, command = _list(one.get("entrypoint")), _list(one.get("command"))
+    if entry:
+        return entry + command
+    build = one.get("build")
+    target = build.get("target", "") if isinstance(build, dict) else ""
+    return own_entry(str(one.get("image", "")), str(target), command)
+
+
+def own_entry(image: str, target: str, command: list[str]) -> list[str]:
+    """What a container of the image runs, as far as images of engines, routers and stores are known."""
+    name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
+    ours = "antiphon" in image or bool(target)
+    if ours and command[:1] in (["prefill"], ["decode"]):
+        return ["antiphon", "engine", *command]
+    if ours and "router" in (target or name) and (not command or command[0].startswith("-")):
+        return ["antiphon", "router", *command]
+    if name.startswith("vllm-openai") and command[:1] not in (["vllm"], ["python"], ["python3"]):
+        return ["vllm", "serve", *command]
+    if name in ("redis", "valkey") and (not command or command[0].startswith("-")):
+        return [f"{name}-server", *command]
+    return command
+
+
+def _box(name: str, one: Mapping[str, Any]) -> Box:
+    host = one.get("network_mode") == "host"
+    deploy = one.get("deploy") if isinstance(one.get("deploy"), dict) else {}
+    devices = [str(each) for each in one.get("devices") or ()]
+    grace = seconds(one["stop_grace_period"]) if "stop_grace_period" in one else STOP_GRACE_S
+    return Box(
+        manager="compose",
+        network="host" if host else name,
+        node="host",
+        image=str(one["image"]) if one.get("image") else None,
+        versions=_versions(one),
+        host_network=host,
+        privileged=_true(one.get("privileged")),
+        capabilities=frozenset(str(each).removeprefix("CAP_") for each in one.get("cap_add") or ()),
+        memlock=_memlock(one.get("ulimits")),
+        shm=_shm(one),
+        efa=sum("/dev/infiniband" in device for device in devices),
+        huge_pages=any("hugepages" in str(each) for each in one.get("volumes") or ()),
+        grace=grace,
+        published=tuple(_published(one)),
+        replicas=int((deploy or {}).get("replicas") or one.get("scale") or 1),
+    )
+
+
+def _versions(one: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    build = one.get("build")
+    arguments = _mapping(build.get("args")) if isinstance(build, dict) else {}
+    found: dict[str, str] = {}
+    for key, value in [("image", str(one.get("image", ""))), *arguments.items()]:
+        found |= versions_in(key, value)
+    return tuple(found.items())
+
+
+def versions_in(key: str, value: str) -> dict[str, str]:
+    """Versions of vLLM and nixl that an image's tag or a build argument tells."""
+    tag = re.search(r"vllm[\w./-]*:v?(\d+\.\d+(?:\.\d+)?)", value)
+    if tag is not None:
+        return {"vllm": tag[1]}
+    named = re.fullmatch(r"(VLLM|NIXL)_VERSION", key)
+    if named is not None and value:
+        return {named[1].lower(): value.removeprefix("v")}
+    return {}
+
+
+def _shm(one: Mapping[str, Any]) -> int | None:
+    if one.get("ipc") == "host":
+        return 1 << 62
+    mounted = [str(each) for each in one.get("volumes") or () if "/dev/shm" in str(each)]
+    mounted += [str(each) for each in one.get("tmpfs") or () if str(each).startswith("/dev/shm")]
+    return 1 << 62 if mounted else size(one["shm_size"]) if "shm_size" in one else None
+
+
+def _memlock(limits: Any) -> int | str | None:
+    limit = limits.get("memlock") if isinstance(limits, dict) else None
+    if isinstance(limit, dict):
+        limit = min(
+            (limit.get("soft", -1), limit.get("hard", -1)), key=lambda each: (int(each) < 0, int(each))
+        )
+    if limit is None:
+        return None
+    return UNLIMITED if int(limit) < 0 else int(limit)
+
+
+def _published(one: Mapping[str, Any]) -> Iterator[str]:
+    for each in one.get("ports") or ():
+        if isinstance(each, dict):
+            yield str(each.get("host_ip") or "0.0.0.0")
+            continue
+        parts = str(each).rsplit(":", 2)
+        yield parts[0].strip("[]") if len(parts) == 3 else "0.0.0.0"
+
+
+def _files(path: Path, one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    files = one.get("env_file") or ()
+    for each in [files] if isinstance(files, str | dict) else files:
+        place = path.parent / str(each["path"] if isinstance(each, dict) else each)
+        if place.is_file():
+            yield from variables_of(place.read_text()).items()
+
+
+def _mapping(given: Any) -> dict[str, str]:
+    """``{NAME: value}`` or ``[NAME=value]``. A name without a value is taken from where it is started."""
+    if isinstance(given, list):
+        pairs = [str(each).partition("=") for each in given]
+        return {
+            name: value if equals else os.environ.get(name, f"{HIDDEN} {name}")
+            for name, equals, value in pairs
+        }
+    if not isinstance(given, dict):
+        return {}
+    return {
+        str(name): f"{HIDDEN} {name}" if value is None else _scalar(value) for name, value in given.items()
+    }
+
+
+def _scalar(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _list(given: Any) -> list[str]:
+    return shlex.split(given) if isinstance(given, str) else [str(each) for each in given or ()]
+
+
+def _true(given: Any) -> bool:
+    return given is True or str(given).lower() == "true"

@@ -1,0 +1,36 @@
+"""Secrets that stand readable in a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from antiphon_server.doctor.declared.declared import HIDDEN, Plain
+
+_NAME = re.compile(
+    r"(?i)(^|_)(API_?KEYS?|ENGINE_KEY|ADMIN_KEY|METRICS_KEY|SECRET|PASSWORD|PASSWD|TOKEN|HF_TOKEN)$|_KEY$"
+)
+_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@")
+
+
+def plain(subject: str, written: Mapping[str, object]) -> tuple[Plain, ...]:
+    """Names of ``written`` whose values are secrets given as they are. A value that is filled in from
+    elsewhere (``${NAME}``, a reference) is none; nor is an empty one."""
+    return tuple(
+        Plain(subject, name)
+        for name, value in written.items()
+        if isinstance(value, str) and value and not value.startswith(("$", HIDDEN)) and _secret(name, value)
+    )
+
+
+def _secret(name: str, value: str) -> bool:
+    found = _URL.search(value)
+    if found is not None and not found[1].startswith("$"):
+        return True
+    # GF_..., names of files, and words such as "true" are no secrets of ours.
+    return (
+        bool(_NAME.search(name))
+        and not name.endswith("_FILE")
+        and not name.startswith("GF_")
+        and len(value) > 3
+    )

@@ -1,0 +1,210 @@
+"""The two legs of a turn, sent to one prefill and one decode engine as the router sends them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import httpx
+import msgspec
+
+from antiphon_server.bench import counters
+from antiphon_server.bench.counters import Counters
+from antiphon_server.doctor.fleet.answer import Answer, read_completion
+from antiphon_server.protocol import (
+    HANDLE_OBJECT,
+    LEASES_PATH,
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    Handle,
+    LeaseReply,
+    Seal,
+)
+from antiphon_server.router.legs.ask import Ask, read_ask
+from antiphon_server.router.legs.bodies import append_body, decode_body, prefill_body, read_filled
+
+PATH = "/v1/completions"
+LEG_S = 300.0
+"""For one leg: a large model's first transfer takes long, and a lost one must not hold the doctor up."""
+LIKELY = 5
+"""Likeliest tokens asked for; vLLM gives no more on this surface unless told to."""
+
+
+class LegError(Exception):
+    """A leg was not answered as it should be. ``url``: of the engine."""
+
+    def __init__(self, url: str, said: str) -> None:
+        super().__init__(said)
+        self.url = url
+
+
+class Pair:
+    """Close it: that releases what its legs left on the engines. Prompts are token ids, so that a next turn
+    extends the last one exactly, whatever the tokenizer. ``stock``: an engine has no leases to release.
+    ``hosts``: where each engine's handles say that its KV is. ``spent``: tokens of all prompts so far.
+    """
+
+    def __init__(
+        self, prefill: str, decode: str, model: str, *, key: str | None, stock: bool, patience: float = LEG_S
+    ) -> None:
+        self.prefill = prefill
+        self.decode = decode
+        self.stock = stock
+        self.hosts: dict[str, str] = {}
+        self.spent = 0
+        self._model = model
+        headers = {PROTOCOL_HEADER: str(PROTOCOL), **({"Authorization": f"Bearer {key}"} if key else {})}
+        # No idle connections: engines close them after some seconds, and a dead one would be met here.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.Client(headers=headers, timeout=patience, trust_env=False, limits=limits)
+        self._left: list[tuple[str, str]] = []
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for url, lease in self._left:
+                with contextlib.suppress(LegError):
+                    self.release(url, lease)
+        finally:
+            self._http.close()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.prefill} and {self.decode}"
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text, without those that a tokenizer adds around it."""
+        asked = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        found: list[int] = self._post(self.decode, "/tokenize", json.dumps(asked).encode())["tokens"]
+        return found
+
+    def cold(self, prompt: Sequence[int], salt: str, tokens: int) -> tuple[Answer, Handle]:
+        """A first turn: prefill computes, decode pulls and answers."""
+        return self.turn(prompt, salt, tokens, None)[:2]
+
+    def turn(
+        self, prompt: Sequence[int], salt: str, tokens: int, handle: Handle | None
+    ) -> tuple[Answer, Handle, Seal | None]:
+        """A turn through both engines; its answer, decode's handle, and what prefill says it did with
+        ``handle``.
+
+        Raises:
+            LegError: a leg was refused, or left no handle.
+        """
+        ask = self._ask(prompt, salt, tokens)
+        raw = self._send(self.prefill, PATH, prefill_body(ask, handle))
+        filled = read_filled(raw)
+        if filled is None:
+            raise LegError(self.prefill, "its prefill leg returns no handle (kv_transfer_params)")
+        if isinstance(filled.remote_host, str):
+            self.hosts[self.prefill] = filled.remote_host
+        if filled.lease is not None:  # until decode has read it
+            self._left.append((self.prefill, filled.lease))
+        reply = self._post(self.decode, PATH, decode_body(ask, filled))
+        self._left = [left for left in self._left if left != (self.prefill, filled.lease)]
+        return self._answer(reply), self._handle(reply), filled.seal
+
+    def straight(self, prompt: Sequence[int], salt: str, tokens: int) -> tuple[Answer, Handle]:
+        """A turn on decode alone that leaves a handle.
+
+        Raises:
+            LegError: see :meth:`turn`.
+        """
+        reply = self._post(self.decode, PATH, append_body(self._ask(prompt, salt, tokens)))
+        return self._answer(reply), self._handle(reply)
+
+    def plain(self, prompt: Sequence[int], salt: str, tokens: int) -> Answer:
+        """Full recomputation on decode, which leaves nothing."""
+        ask = self._ask(prompt, salt, tokens)
+        return self._answer(self._post(self.decode, PATH, decode_body(ask, None)))
+
+    def streamed(self, prompt: Sequence[int], salt: str, tokens: int) -> Handle | None:
+        """The handle at the end of a stream of decode's, None where there is none."""
+        body = json.loads(append_body(self._ask(prompt, salt, tokens)))
+        raw = self._send(self.decode, PATH, json.dumps({**body, "stream": True}).encode())
+        events = [line.removeprefix(b"data: ") for line in raw.splitlines() if line.startswith(b"data: ")]
+        if len(events) < 2 or events[-1] != b"[DONE]":
+            raise LegError(self.decode, "its stream does not end with [DONE]")
+        try:
+            last = json.loads(events[-2])
+        except ValueError as error:
+            raise LegError(self.decode, f"its stream's last event is not JSON: {error}") from error
+        if last.get("object") != HANDLE_OBJECT:
+            return None
+        return self._handle(last)
+
+    def release(self, url: str, lease: str) -> bool:
+        """End a lease. False where the engine does not know it, or has no leases to end."""
+        if self.stock:
+            return False
+        self._left = [left for left in self._left if left != (url, lease)]
+        raw = self._send(url, LEASES_PATH, json.dumps({"release": [lease]}).encode())
+        try:
+            return msgspec.json.decode(raw, type=LeaseReply).leases.get(lease) != "unknown"
+        except msgspec.DecodeError as error:
+            raise LegError(url, f"{LEASES_PATH} is malformed: {error}") from error
+
+    def counters(self, url: str) -> Counters:
+        """The engine's own, now."""
+        try:
+            reply = self._http.get(f"{url}/metrics").raise_for_status()
+        except httpx.HTTPError as error:
+            raise LegError(url, f"/metrics: {error or type(error).__name__}") from error
+        return counters.read(reply.text).counters
+
+    def _ask(self, prompt: Sequence[int], salt: str, tokens: int) -> Ask:
+        self.spent += len(prompt)
+        body: Mapping[str, Any] = {
+            "model": self._model,
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "logprobs": LIKELY,
+            "return_tokens_as_token_ids": True,
+            "return_token_ids": True,
+            "cache_salt": salt,
+        }
+        return read_ask("completions", json.dumps(body).encode())
+
+    def _answer(self, reply: Mapping[str, Any]) -> Answer:
+        try:
+            return read_completion(reply)
+        except (KeyError, IndexError, TypeError) as error:
+            raise LegError(
+                self.decode, f"{PATH} answers something else than a completion ({error})"
+            ) from error
+
+    def _handle(self, reply: Mapping[str, Any]) -> Handle:
+        handle = reply.get("kv_transfer_params")
+        lease = handle.get("remote_request_id") if isinstance(handle, dict) else None
+        if not isinstance(handle, dict) or not isinstance(lease, str):
+            raise LegError(self.decode, "its decode leg returns no handle (kv_transfer_params)")
+        self._left.append((self.decode, lease))
+        if isinstance(host := handle.get("remote_host"), str):
+            self.hosts[self.decode] = host
+        return handle
+
+    def _post(self, url: str, path: str, body: bytes) -> Any:
+        raw = self._send(url, path, body)
+        try:
+            return json.loads(raw)
+        except ValueError as error:
+            raise LegError(url, f"{path} answers no JSON: {error}") from error
+
+    def _send(self, url: str, path: str, body: bytes) -> bytes:
+        try:
+            reply = self._http.post(url + path, content=body, headers={"Content-Type": "application/json"})
+        except httpx.HTTPError as error:
+            raise LegError(url, f"{path}: {error or type(error).__name__}") from error
+        if reply.status_code != 200:
+            raise LegError(url, f"{path} answers {reply.status_code}: {reply.text[:300]}")
+        return reply.content
