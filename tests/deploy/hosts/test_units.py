@@ -78,6 +78,14 @@ def started(host: HostFiles, engine: str) -> Printed:
     return printed(ran.stdout)[engine]
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings and models of the developer's, or of a test before, are not those of a host."""
+    for name in [name for name in os.environ if name.startswith(("ANTIPHON_", "UCX_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ANTIPHON_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def all_ports_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """On hosts that are not here they are taken for free."""
@@ -132,7 +140,9 @@ def test_what_is_run_before_a_start_is_there(sites: Sites) -> None:
         environment = {**unit.environment(), "PATH": os.environ["PATH"]}
         more = ["--help"] if words[0] == "doctor" else []
         command = [sys.executable, "-m", "antiphon_server.cli", *words, *more]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert all(word in ran.stdout for word in words[1:])
 
@@ -148,31 +158,29 @@ def test_on_efa_a_unit_starts_what_is_written_for_people(
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("name", INSTANCE)
 def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> None:
-    told = verified(standing("systemd")[name], name, tmp_path)
-    assert told == (0, "")
+    assert verified(standing("systemd")[name], name, tmp_path) == []
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_would_find_what_is_wrong(tmp_path: Path) -> None:
     unit = standing("systemd")["antiphon-router.service"]
-    code, said = verified(
-        unit.replace("Restart=always", "Restart=perhaps"), "antiphon-router.service", tmp_path
-    )
-    assert "perhaps" in said or code
+    wrong = unit.replace("Restart=always", "Restart=perhaps")
+    (said,) = verified(wrong, "antiphon-router.service", tmp_path)
+    assert "perhaps" in said
 
 
-def verified(text: str, name: str, folder: Path) -> tuple[int, str]:
-    """Exit code and words of ``systemd-analyze verify``, with a program where the units look for it."""
+def verified(text: str, name: str, folder: Path) -> list[str]:
+    """What ``systemd-analyze verify`` has against a unit, with a program where the units look for it. It
+    reads what the unit is to start after, too; what is wrong with that on this machine is not ours."""
     program = folder / "bin" / "antiphon"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     unit = folder / name.replace("@", f"@{INSTANCE[name]}")
     unit.write_text(text.replace(PROGRAM, str(program)))
-    ran = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
-    )
-    return ran.returncode, ran.stderr
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return [line for line in ran.stderr.splitlines() if "antiphon" in line]
 
 
 @pytest.mark.parametrize("name", INSTANCE)
