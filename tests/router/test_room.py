@@ -642,3 +642,20 @@ async def test_turns_that_end_together_beyond_the_count_do_not_each_look_at_all_
     await asyncio.gather(*(keep.turn(f"new{n}", 16) for n in range(together)))
     assert len(await keep.kept()) <= limit
     assert 0 < keep.valued < together * limit / 4
+
+
+async def test_room_is_made_beside_turns_before_the_count_is_reached() -> None:
+    limit = 400
+    keep = Keep(conversations_limit=limit, budget=100_000)
+    async with asyncio.timeout(5), keep.eviction._trimming:  # somebody looks at all that is kept
+        for n in range(limit - 1):
+            await keep.turn(f"c{n}", 16)
+        assert len(await keep.kept()) == limit - 1
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(await keep.kept()) == limit * 0.95 - 1
+    keep.valued = 0
+    for n in range(limit // 40):
+        await keep.turn(f"more{n}", 16)
+        await asyncio.sleep(0)
+    assert keep.valued == 0

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.gate.identity import Key
@@ -22,8 +23,9 @@ _RANKING_LIFE = 2.0
 _PAUSE = 20.0
 """A ranking serves for at least so many times as long as it took: it looks at all that is kept, on any
 engine, and must not become a router's main business."""
-_SLACK = 100
-"""Of a bound on counts, one in so many goes beyond what must, so that the next one need not look again."""
+_SLACK = 20
+"""Of a bound on counts, one in so many is free after room was made, and turns need not look again until it is
+taken: half of it, and room is made beside them; all of it, and they wait."""
 _ROUNDS = 16
 
 
@@ -74,6 +76,7 @@ class Eviction:
         self._by_tenant: Counter[str] = Counter()
         self._admitting: Counter[str] = Counter()
         self._trimming = asyncio.Lock()
+        self._ahead: asyncio.Task[None] | None = None
 
     def retune(self, retention: Retention, *, conversations: int, per_tenant: int) -> None:
         """Go by other limits from the next turn on."""
@@ -130,6 +133,9 @@ class Eviction:
         self._kept += 1
         self._by_tenant[key.tenant] += 1
         if self._within(key.tenant):
+            if not self._within(key.tenant, _due) and (self._ahead is None or self._ahead.done()):
+                self._ahead = asyncio.create_task(self._trim_ahead(key))
+                self._ahead.add_done_callback(_noted)
             return
         self._admitting[key.tenant] += 1
         try:
@@ -140,8 +146,16 @@ class Eviction:
         finally:
             self._admitting -= Counter((key.tenant,))  # without what is 0: tenants come and go
 
-    def _within(self, tenant: str) -> bool:
-        return self._kept <= self._conversations and self._by_tenant[tenant] <= self._limit(tenant)
+    async def _trim_ahead(self, key: Key) -> None:
+        async with self._trimming:
+            if not self._within(key.tenant, _due):
+                await self._trim(key)
+
+    def _within(self, tenant: str, least: Callable[[int], int] = lambda limit: limit) -> bool:
+        """The counts are at most what ``least`` says of their limits."""
+        return self._kept <= least(self._conversations) and self._by_tenant[tenant] <= least(
+            self._limit(tenant)
+        )
 
     def _limit(self, tenant: str) -> int:
         own_limit = self._own_limit(tenant)
@@ -152,11 +166,10 @@ class Eviction:
         own = [frontier for frontier in others if frontier.key.tenant == key.tenant]
         surplus = await self._surplus(own, self._limit(key.tenant))
         await self._leases.give_up(surplus, Cause.TENANT)
-        if len(others) - len(surplus) >= self._conversations:
-            gone = set(map(id, surplus))
-            rest = [frontier for frontier in others if id(frontier) not in gone]
-            counted = await self._surplus(rest, self._conversations)
-            surplus += await self._leases.give_up(counted, Cause.COUNT)
+        gone = set(map(id, surplus))
+        rest = [frontier for frontier in others if id(frontier) not in gone]
+        counted = await self._surplus(rest, self._conversations)
+        surplus += await self._leases.give_up(counted, Cause.COUNT)
         for frontier in surplus:
             self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
         held = await self._store.held()
@@ -192,8 +205,9 @@ class Eviction:
                 metrics.kv_waiting.labels(worker.name).set(worker.pressure.waiting)
 
     async def _surplus(self, frontiers: list[Frontier], limit: int) -> list[Frontier]:
-        """The least valuable, so that there is room for one more; none if there is."""
-        if len(frontiers) < limit:
+        """The least valuable, so that there is room for one more and some that follow it; none if there
+        is."""
+        if len(frontiers) < _due(limit):
             return []
         return (await self._order(frontiers))[: len(frontiers) - (limit - 1 - limit // _SLACK)]
 
@@ -272,7 +286,12 @@ class Eviction:
             return
 
 
-def _noted(ranking: asyncio.Task[list[Frontier]]) -> None:
-    """Whoever needed the ranking has its error; the next one tries again."""
-    if not ranking.cancelled():
-        ranking.exception()
+def _due(limit: int) -> int:
+    """How many may be kept before room is made beside the turns."""
+    return limit - limit // (2 * _SLACK)
+
+
+def _noted(task: asyncio.Task[Any]) -> None:
+    """Whoever needed what it makes has its error; the next one tries again."""
+    if not task.cancelled():
+        task.exception()
