@@ -185,7 +185,9 @@ FAULTS: dict[str, tuple[FleetFacts, Check, Severity, str]] = {
 
 def test_sound_fleet_has_no_finding() -> None:
     assert [*findings(fleet())] == []
-    assert "KV" in {fact.name for fact in facts(fleet())}
+    told = {fact.name: fact.value for fact in facts(fleet())}
+    assert set(told) == {"build", "KV"}
+    assert "None" not in told["build"]
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -44,9 +44,8 @@ def facts(fleet: FleetFacts) -> Iterator[Fact]:
     for engine in fleet.engines:
         info = engine.asked.info
         if info is not None:
-            yield Fact(
-                engine.name, "build", f"{info.model}, vLLM {info.vllm}, NIXL {info.nixl}, {info.dtype}"
-            )
+            build = [info.model, f"vLLM {info.vllm}", f"NIXL {info.nixl}", info.dtype]
+            yield Fact(engine.name, "build", ", ".join(filter(None, build)))
             yield Fact(
                 engine.name,
                 "KV",
