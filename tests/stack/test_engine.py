@@ -212,6 +212,29 @@ def test_the_key_reaches_the_engine_and_is_never_printed() -> None:
     assert "s3cret" not in ran.output
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--api-key s3cret",
+        "--api-key=s3cret",
+        "--api_key s3cret s3cret-too",
+        "--api-k s3cret",
+        "--hf-token s3cret",
+        "--api-key s3cret --seed 1",
+        "--api-key -1s3cret",
+    ],
+)
+def test_a_secret_among_the_flags_is_never_printed(words: str) -> None:
+    given = ["engine", "decode", "--model", "tiny", "--print"]
+    by_flag = CliRunner().invoke(app, [*given, "--", *words.split()])
+    by_variable = CliRunner().invoke(app, given, env={"ANTIPHON_ENGINE_FLAGS": words})
+    assert by_flag.output == by_variable.output
+    assert "s3cret" not in by_flag.output
+    assert f'"${"HF_TOKEN" if "hf" in words else "VLLM_API_KEY"}"' in by_flag.stdout
+    assert ("--seed 1" in by_flag.stdout) == ("--seed 1" in words)
+    assert "s3cret" not in refused("decode", ANTIPHON_ENGINE_FLAGS=f"{words} '")
+
+
 def test_the_process_becomes_the_engine_in_its_surroundings_and_ends_when_asked(
     fake_vllm: dict[str, str], tmp_path: Path
 ) -> None:

@@ -27,6 +27,8 @@ API_SERVER = "vllm.entrypoints.openai.api_server"
 SERVE = "vllm.entrypoints.cli.main"
 LOOPBACK = "127.0.0.1"
 SECRETS = frozenset({"VLLM_API_KEY", "ANTIPHON_ENGINE_KEY", "HF_TOKEN"})
+SECRET_FLAGS = {"api-key": "VLLM_API_KEY", "hf-token": "HF_TOKEN"}
+"""vLLM's flags that have secrets for values, by long name without dashes: the variable that is shown instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ def _shell(spec: ProcessSpec) -> str:
         f'{key}="${key}"' if key in SECRETS else f"{key}={shlex.quote(value)}"
         for key, value in sorted(spec.env.items())
     ]
-    words = [shlex.quote(word) for word in spec.argv]
+    words = _without_secrets(spec.argv)
     lines: list[str] = []
     for word in words:
         # A flag starts a line, its values follow on it.
@@ -251,3 +253,28 @@ def _shell(spec: ProcessSpec) -> str:
         else:
             lines[-1] += f" {word}"
     return " \\\n    ".join([" ".join(["env", *env[:1]]), *env[1:], *lines])
+
+
+def _without_secrets(argv: Sequence[str]) -> list[str]:
+    """The words as a shell takes them; the values of a secret flag are its variable, once."""
+    shown: list[str] = []
+    hidden: str | None = None
+    for word in argv:
+        if word.startswith("-") and not word[1:2].isdigit():
+            flag, equals, _ = word.partition("=")
+            hidden = secret_of(flag)
+            shown.append(f'{flag}="${hidden}"' if hidden and equals else shlex.quote(word))
+        elif hidden is None:
+            shown.append(shlex.quote(word))
+        elif not shown[-1].endswith(f'"${hidden}"'):
+            shown.append(f'"${hidden}"')
+    return shown
+
+
+def secret_of(flag: str) -> str | None:
+    """The variable of a flag that has a secret for its value."""
+    # vLLM takes underscores for dashes, and as much of a name as no other begins with.
+    name = flag.removeprefix("--").replace("_", "-")
+    if not flag.startswith("--") or len(name) < 4:
+        return None
+    return next((variable for full, variable in SECRET_FLAGS.items() if full.startswith(name)), None)

@@ -14,7 +14,7 @@ import typer
 
 from antiphon_server.stack import init
 from antiphon_server.stack.settings import ENGINE_PREFIX, FailurePolicy, Override, Preset, Role, StackSettings
-from antiphon_server.stack.shown import fail, show
+from antiphon_server.stack.shown import cut_secrets, fail, show
 
 DEFAULTS = StackSettings()
 SAME_NAME = (
@@ -124,15 +124,18 @@ def engine(
     try:
         settings = settings_of(given, os.environ)
     except ValueError as error:
-        name = f"{ENGINE_PREFIX}FLAGS"
-        fail(f"{name} = {os.environ.get(name)}: write it as for a shell ({error})")
+        fail(str(error))
     _become(settings, Role(role.value), index, port, side_channel_port, threads, printed)
 
 
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSettings:
-    """What the command's parameters ask for. ``environ``: holds the key and more flags."""
+    """What the command's parameters ask for. ``environ``: holds the key and more flags.
+
+    Raises:
+        ValueError: its flags cannot be read; it says why, and the remedy.
+    """
     role = Role(given["role"].value)
-    own = Override(flags=(*shlex.split(environ.get(f"{ENGINE_PREFIX}FLAGS", "")), *(given["flags"] or ())))
+    own = Override(flags=(*_flags(environ), *(given["flags"] or ())))
     return StackSettings(
         prefill=int(role is Role.PREFILL),
         decode=int(role is Role.DECODE),
@@ -144,6 +147,16 @@ def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSe
         overrides={role.value: own},
         **{name: given[name] for name in SAME_NAME},
     )
+
+
+def _flags(environ: Mapping[str, str]) -> list[str]:
+    name = f"{ENGINE_PREFIX}FLAGS"
+    text = environ.get(name, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        shown = cut_secrets(text)
+        raise ValueError(f"{name} = {shown}: write it as for a shell ({error})") from None
 
 
 def _become(

@@ -1,7 +1,8 @@
-"""What ``--print`` shows."""
+"""What ``--print`` shows, and messages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -26,3 +27,13 @@ def show(settings: StackSettings, specs: Sequence[ProcessSpec]) -> None:
 def fail(message: str) -> NoReturn:
     typer.echo(message, err=True)
     raise typer.Exit(1)
+
+
+def cut_secrets(flags: str) -> str:
+    """Flags that no shell can read: up to the first that has a secret, whose end cannot be known."""
+    from antiphon_server.stack.command import secret_of
+
+    for found in re.finditer(r"--[\w-]+", flags):
+        if secret_of(found[0]):
+            return f"{flags[: found.end()]} ***"
+    return flags
