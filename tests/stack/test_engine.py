@@ -196,6 +196,29 @@ def test_flags_that_no_shell_reads_are_told() -> None:
     assert told.startswith("ANTIPHON_ENGINE_FLAGS = --seed '1: write it as for a shell")
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("5-3", "'5-3' ends before it begins: write 3-5"),
+        ("a-b", "'a-b' is no GPU: name them as 0-3"),
+        ("-1", "'-1' is no GPU"),
+        ("0,,1", "'' is no GPU"),
+        ("1-", "'1-' is no GPU"),
+        ("\u0664", "'\u0664' is no GPU"),
+        ("0-999999999", "'0-999999999' is beyond 1023: name GPUs that this host has"),
+        ("9" * 5000, "is no GPU"),
+        ("0-2,1", "name 1 once"),
+    ],
+)
+def test_gpus_that_are_none_are_told(given: str, told: str) -> None:
+    for said in (
+        refused("decode", "--preset", "gpu", f"--gpus={given}", "--print"),
+        refused("decode", "--preset", "gpu", "--print", ANTIPHON_ENGINE_GPUS=given),
+    ):
+        assert said.startswith(f"gpus = {given}: ")
+        assert told in said
+
+
 @pytest.mark.parametrize("option", ["port", "side-channel-port"])
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from antiphon_server.stack import init
+from antiphon_server.stack.gpus import read_gpus
 from antiphon_server.stack.settings import ENGINE_PREFIX, FailurePolicy, Override, Preset, Role, StackSettings
 from antiphon_server.stack.shown import cut_secrets, fail, show
 
@@ -132,7 +133,7 @@ def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSe
     """What the command's parameters ask for. ``environ``: holds the key and more flags.
 
     Raises:
-        ValueError: its flags cannot be read; it says why, and the remedy.
+        ValueError: flags or GPUs cannot be read; it says which, and the remedy.
     """
     role = Role(given["role"].value)
     own = Override(flags=(*_flags(environ), *(given["flags"] or ())))
@@ -142,7 +143,7 @@ def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSe
         router=False,
         address=given["address"] or None,
         engine_host=given["host"] or None,
-        gpus=_expanded(given["gpus"] or ""),
+        gpus=read_gpus(given["gpus"] or ""),
         key=environ.get(f"{ENGINE_PREFIX}KEY") or None,
         overrides={role.value: own},
         **{name: given[name] for name in SAME_NAME},
@@ -205,15 +206,3 @@ def _exec(argv: tuple[str, ...], env: dict[str, str]) -> NoReturn:
         os.execve(argv[0], argv, env)
     except OSError as error:
         fail(f"cannot start {argv[0]}: {error.strerror}")
-
-
-def _expanded(gpus: str) -> tuple[str, ...]:
-    """``0-2,5`` as 0, 1, 2, 5; names, such as those of MIG devices, as they are."""
-    named: list[str] = []
-    for part in filter(None, map(str.strip, gpus.split(","))):
-        first, dash, last = part.partition("-")
-        if dash and first.isdecimal() and last.isdecimal():
-            named += map(str, range(int(first), int(last) + 1))
-        else:
-            named.append(part)
-    return tuple(named)
