@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from antiphon_server.cli import app
 from antiphon_server.router.config.config import load
+from antiphon_server.router.config.options import options
+from antiphon_server.stack.engine_cli import misspelt
 from antiphon_server.stack.settings import ENGINE_VARIABLES
 from rig.printed import Printed, commands
 
@@ -138,6 +140,30 @@ def test_the_router_minds_no_variable_of_an_engine() -> None:
     loaded = load({}, {**engines, **mine})
     assert loaded.explain() == ""
     assert "ANTIPHON_ENGINE_KEY" in load({}, {**mine, "ANTIPHON_ENGINE_KEYS": "k"}).explain()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ANTIPHON_ENGINE_ADRESS", "ANTIPHON_ENGINE_ADDRESS"),
+        ("ANTIPHON_ENGINE_GPU", "ANTIPHON_ENGINE_GPUS"),
+        ("ANTIPHON_ENGIN_MODEL", "ANTIPHON_ENGINE_MODEL"),
+        ("antiphon_engine_model", "ANTIPHON_ENGINE_MODEL"),
+        ("ANTIPHON_ENGINE_KEYS", "ANTIPHON_ENGINE_KEY"),
+    ],
+)
+def test_a_misspelt_variable_is_told_without_its_value(name: str, meant: str) -> None:
+    given = {"ANTIPHON_ENGINE_MODEL": "tiny"} if "MODEL" not in name else {}
+    ran = CliRunner().invoke(app, ["engine", "decode", "--print"], env={**given, name: "v4lue"})
+    assert f"notice: {name} is not read: did you mean {meant}?\n" in ran.stderr
+    assert "v4lue" not in ran.output
+
+
+def test_an_engine_says_nothing_of_its_own_variables_and_the_routers() -> None:
+    # Of the router's settings one looks like an engine's, and an engine without its key is one for everybody.
+    routers = {option.variable for option in options()} - {"ANTIPHON_ENGINE_KEY_FILE"}
+    assert misspelt(dict.fromkeys({*ENGINE_VARIABLES, *routers, "ENGINE_PORT", "PATH"}, "1")) == []
+    assert "did you mean ANTIPHON_ENGINE_KEY?" in misspelt({"ANTIPHON_ENGINE_KEY_FILE": "/key"})[0]
 
 
 def test_gpus_may_be_a_range_or_names_and_are_the_surroundings_if_none_are_given() -> None:

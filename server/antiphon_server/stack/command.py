@@ -28,7 +28,7 @@ SERVE = "vllm.entrypoints.cli.main"
 LOOPBACK = "127.0.0.1"
 SECRETS = frozenset({"VLLM_API_KEY", "ANTIPHON_ENGINE_KEY", "HF_TOKEN"})
 SECRET_FLAGS = {"api-key": "VLLM_API_KEY", "hf-token": "HF_TOKEN"}
-"""vLLM's flags that have secrets for values, by long name without dashes: the variable that is shown instead."""
+"""vLLM's flags that have secrets for values, by long name: the variable that is shown instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -14,7 +15,16 @@ import typer
 
 from antiphon_server.stack import init
 from antiphon_server.stack.gpus import read_gpus
-from antiphon_server.stack.settings import ENGINE_PREFIX, FailurePolicy, Override, Preset, Role, StackSettings
+from antiphon_server.stack.settings import (
+    ENGINE_PREFIX,
+    ENGINE_VARIABLES,
+    PREFIX,
+    FailurePolicy,
+    Override,
+    Preset,
+    Role,
+    StackSettings,
+)
 from antiphon_server.stack.shown import cut_secrets, fail, show
 
 DEFAULTS = StackSettings()
@@ -122,11 +132,24 @@ def engine(
     ANTIPHON_ENGINE_KEY is the engine's API key, if it has one. Engines on several hosts need --address.
     """
     given = dict(locals())
+    for notice in misspelt(os.environ):
+        typer.echo(f"notice: {notice}", err=True)
     try:
         settings = settings_of(given, os.environ)
     except ValueError as error:
         fail(str(error))
     _become(settings, Role(role.value), index, port, side_channel_port, threads, printed)
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """Variables that are nearly those of an engine, and are not read; the router tells of its own likewise."""
+    notices: list[str] = []
+    for name in sorted(environ):
+        if name in ENGINE_VARIABLES or not name.upper().startswith(PREFIX):
+            continue
+        if near := get_close_matches(name.upper(), sorted(ENGINE_VARIABLES), n=1, cutoff=0.85):
+            notices.append(f"{name} is not read: did you mean {near[0]}?")
+    return notices
 
 
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSettings:

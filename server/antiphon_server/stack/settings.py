@@ -25,7 +25,8 @@ class Role(StrEnum):
     ROUTER = "router"
 
 
-ENGINE_PREFIX = "ANTIPHON_ENGINE_"
+PREFIX = "ANTIPHON_"
+ENGINE_PREFIX = f"{PREFIX}ENGINE_"
 ENGINE_VARIABLES = frozenset(
     {
         f"{ENGINE_PREFIX}ADDRESS",
