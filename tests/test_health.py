@@ -127,6 +127,26 @@ def test_what_cannot_be_asked_is_told_with_the_usage(words: tuple[str, ...]) -> 
     assert said.startswith("usage: python -m antiphon_server.health URL")
 
 
+@pytest.mark.parametrize("user", ["name:s3cret", "s3cret", "name:s3@cret", "name:s3/cret"])
+def test_a_password_in_the_url_is_neither_sent_nor_shown(user: str) -> None:
+    def shown(url: str) -> tuple[int, str]:
+        return check(url.replace("://", f"://{user}@"))
+
+    with server(saying("503 Service Unavailable")) as url:
+        assert shown(url) == (1, f"{url} answers 503, not 200")
+    with server(saying("200 OK")) as url:
+        assert shown(url) == (0, "")
+    code, said = shown(url)
+    assert code == 1
+    assert said.startswith(f"{url} cannot be reached: ")
+    assert "cret" not in said
+
+
+def test_an_at_sign_in_the_path_is_no_user() -> None:
+    with server(saying("503 Service Unavailable")) as url:
+        assert check(f"{url}/a@b") == (1, f"{url}/a@b answers 503, not 200")
+
+
 def test_it_imports_nothing_but_the_standard_library() -> None:
     code = (
         "import sys, antiphon_server.health as health;"

@@ -3,13 +3,15 @@
     python -m antiphon_server.health http://127.0.0.1:8000/ready [SECONDS]
 
 Exit code 0 when it does, within 5 seconds unless told otherwise; 1 when not, with the reason on stderr; 2 for
-what cannot be asked. Only the standard library is imported, and no proxy asked.
+what cannot be asked. Only the standard library is imported, and no proxy asked. A name and a password in the
+URL (``http://name:password@host``) are neither sent nor shown.
 """
 
 from __future__ import annotations
 
 import http.client
 import queue
+import re
 import sys
 import threading
 import urllib.error
@@ -19,6 +21,8 @@ WAIT_S = 5.0
 USAGE = (
     "usage: python -m antiphon_server.health URL [SECONDS], with http:// or https:// and more than 0 seconds"
 )
+_USER = re.compile(r"^(https?://)(?:[^/?#]*|[^/?#:\[]*:(?!\d+[/?#]).*)@")
+"""A user, as far as the last ``@`` before the path; also one whose password has a ``/``, where it ends no port."""
 
 
 def complaint(url: str, wait: float = WAIT_S) -> str | None:
@@ -47,10 +51,15 @@ def _ask(url: str, wait: float) -> str | None:
         return f"{url} cannot be reached: {error!r}"
 
 
+def _without_user(url: str) -> str:
+    # urllib takes no user, and names what it cannot take in its errors.
+    return _USER.sub(r"\1", url)
+
+
 def main(words: list[str]) -> int:
     """Exit code."""
     try:
-        url, wait = words[0], float(words[1]) if len(words) > 1 else WAIT_S
+        url, wait = _without_user(words[0]), float(words[1]) if len(words) > 1 else WAIT_S
     except (IndexError, ValueError):
         url, wait = "", 0.0
     if not url.startswith(("http://", "https://")) or not 0 < wait < threading.TIMEOUT_MAX or len(words) > 2:

@@ -142,7 +142,7 @@ def engine(
 
 
 def misspelt(environ: Mapping[str, str]) -> list[str]:
-    """Variables that are nearly those of an engine, and are not read; the router tells of its own likewise."""
+    """Variables that are nearly an engine's, and are not read; the router tells of its own likewise."""
     notices: list[str] = []
     for name in sorted(environ):
         if name in ENGINE_VARIABLES or not name.upper().startswith(PREFIX):
