@@ -22,7 +22,7 @@ USAGE = (
     "usage: python -m antiphon_server.health URL [SECONDS], with http:// or https:// and more than 0 seconds"
 )
 _USER = re.compile(r"^(https?://)(?:[^/?#]*|[^/?#:\[]*:(?!\d+[/?#]).*)@")
-"""A user, as far as the last ``@`` before the path; also one whose password has a ``/``, where it ends no port."""
+"""A user, as far as the last ``@`` before the path; or behind a ``/``, where it follows no host and port."""
 
 
 def complaint(url: str, wait: float = WAIT_S) -> str | None:
