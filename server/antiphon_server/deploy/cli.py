@@ -28,6 +28,7 @@ def hosts(
     Nothing is sent to the hosts. Ends with 0, or with 1 and every fault of the site.
     """
     from antiphon_server.deploy.host_files import render_hosts
+    from antiphon_server.deploy.host_folders import write
     from antiphon_server.deploy.read import read
     from antiphon_server.deploy.rules import notices_of
     from antiphon_server.deploy.steps import steps
@@ -37,11 +38,10 @@ def hosts(
         found = read(site)
         rendered = render_hosts(found)
         chosen = _chosen(rendered, host)
-        if not show:
-            write(chosen, out)
+        removed = [] if show else write(chosen, found.hosts, out)
     except (ValidationError, OSError) as error:
         _fail(str(error))
-    for notice in notices_of(found):
+    for notice in [*notices_of(found), *removed]:
         typer.echo(f"notice: {notice}", err=True)
     if show:
         for one in chosen:
@@ -49,24 +49,6 @@ def hosts(
                 if not path.endswith(".sh"):
                     typer.echo(f"### {one.name}/{path}\n{text}")
     typer.echo("\n".join(steps(found, chosen, out)))
-
-
-def write(hosts: Sequence[HostFiles], out: Path) -> None:
-    """Write each host's folder anew; what an earlier site left in it goes.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    for one in hosts:
-        folder = out / one.name
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in [*folder.glob("*.env"), *folder.glob("*.service")]:
-            stale.unlink()
-        for path, text in one.files.items():
-            file = folder / path
-            file.write_text(text, encoding="utf-8")
-            if file.suffix == ".sh":
-                file.chmod(0o755)
 
 
 def _chosen(rendered: Sequence[HostFiles], names: Sequence[str] | None) -> list[HostFiles]:

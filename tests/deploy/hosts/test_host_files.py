@@ -115,13 +115,9 @@ def test_flags_survive_the_file_and_the_command(announcement: dict[str, Any], si
 
 def test_command_writes_a_folder_for_each_host_and_prints_the_steps(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    (out / "d0").mkdir(parents=True)
-    stale = out / "d0" / "engine-decode-7.env"
-    stale.write_text("")
     ran = CliRunner().invoke(app, ["hosts", str(EXAMPLES / "site.yaml"), "--out", str(out)])
     assert ran.exit_code == 0, ran.output
     assert sorted(one.name for one in out.iterdir()) == ["d0", "p0"]
-    assert not stale.exists()
     assert (out / "p0" / "start.sh").stat().st_mode & 0o111
     assert f"rsync -a {out}/p0/ dist/antiphon-*.whl ubuntu@10.0.0.10:antiphon/" in ran.stdout
     syntax = subprocess.run(["bash", "-n"], input=ran.stdout, text=True, capture_output=True, check=False)
