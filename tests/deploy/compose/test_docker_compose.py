@@ -57,6 +57,11 @@ def test_up_alone_takes_the_profile_of_env() -> None:
     assert set(asked("config", "--services").split()) == set(services("cpu"))
 
 
+def test_a_star_stands_for_every_profile() -> None:
+    """With it ``down`` finds what any ``up`` started (compose-go 175, before 2.0)."""
+    assert set(asked("--profile", "*", "config", "--services").split()) == set(services(*PROFILES))
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_it_reads_each_profile_as_the_tests_do(profile: str) -> None:
     written = asked("--profile", profile, "config", "--format", "json").replace("$$", "$")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from antiphon_server.doctor.declared.examine import examine
+from antiphon_server.doctor.declared.manifests import read
+from antiphon_server.doctor.finding import Severity
 from antiphon_server.router.config.settings import RouterSettings
-from deploy.compose.project import PROFILES, knobs, services
+from deploy.compose.project import FOLDER, PROFILES, knobs, services
 from deploy.docker.dockerfile import ROOT, stages
 
 GUIDES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("compose", "upgrading")}
@@ -27,6 +33,8 @@ def test_services_and_profiles_of_commands_exist(guide: str) -> None:
     assert given
     for words in given:
         chosen = [words[at + 1] for at, word in enumerate(words) if word == "--profile"]
+        if chosen == ['"*"']:
+            chosen = list(PROFILES)
         assert set(chosen) <= set(PROFILES), words
         engines = {word for word in words if re.fullmatch(r"[a-z]+-(?!next)[a-z]+", word)}
         assert engines <= set(known), words
@@ -46,7 +54,45 @@ def test_every_profile_and_image_is_told_of() -> None:
         assert f"| `{name}`" in GUIDE or name == "router-packages"
 
 
-def test_a_key_is_asked_for_where_engines_listen_to_their_host() -> None:
-    part = GUIDE.partition("## Two hosts with EFA")[2].partition("\n## ")[0]
+def test_down_names_every_profile() -> None:
+    """Those of ``.env`` are not those that were started by ``--profile``."""
+    ends = [words for guide in GUIDES for words in calls(guide) if "down" in words]
+    assert ends == [["--profile", '"*"', "down"]]
+
+
+def efa() -> str:
+    return GUIDE.partition("## Two hosts with EFA")[2].partition("\n## ")[0]
+
+
+def warned(folder: Path) -> set[str]:
+    """What the doctor warns of, by its check."""
+    found = [finding for scene in read([folder]) for finding in examine(scene.declared).findings]
+    return {finding.check for finding in found if finding.severity is not Severity.NOTE}
+
+
+def test_engines_that_listen_to_their_host_get_a_key_before_they_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert services("efa")["prefill-efa"]["environment"]["ANTIPHON_ENGINE_HOST"] == "0.0.0.0"
-    assert "set `ANTIPHON_ENGINE_KEY`" in part
+    for name in ("compose.yaml", ".env"):
+        shutil.copy(FOLDER / name, tmp_path)
+    monkeypatch.delenv("ANTIPHON_ENGINE_KEY", raising=False)
+    monkeypatch.setenv("COMPOSE_PROFILES", "efa")
+    assert "engine-exposed" in warned(tmp_path)
+    steps = efa().partition("```\n")[2].partition("```")[0]
+    (line,) = re.findall(r"^ *(sed .*)$", steps, re.MULTILINE)
+    subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True, timeout=60)
+    assert re.search(r"^ANTIPHON_ENGINE_KEY=[0-9a-f]{64}$", (tmp_path / ".env").read_text(), re.MULTILINE)
+    assert "engine-exposed" not in warned(tmp_path)
+    order = [steps.index(word) for word in ("sed", "antiphon doctor", " build", "docker save", "scp", " up ")]
+    assert order == sorted(order)
+
+
+def test_the_second_host_gets_the_images_that_its_services_run() -> None:
+    (sent,) = re.findall(r"docker save (.*) \|", efa())
+    assert set(sent.split()) == {one["image"] for one in services("efa").values()}
+
+
+def test_the_router_is_opened_after_there_are_keys() -> None:
+    assert services("efa")["router-efa"]["environment"]["ANTIPHON_HOST"] == "127.0.0.1"
+    assert efa().index("`ANTIPHON_API_KEYS`") < efa().index("`ROUTER_BIND=")
