@@ -56,6 +56,27 @@ def test_the_folder_of_your_own_renders_as_the_guide_says(production: list[Manif
     assert of_kind(production, "HTTPRoute", "PrometheusRule", "HorizontalPodAutoscaler")
 
 
+def test_engines_of_several_nodes_are_added_as_the_guide_says(tool: Kustomize, tmp_path: Path) -> None:
+    objects = shown("kubernetes", "several", tool, tmp_path)
+    assert [fault for item in objects for fault in faults(item)] == []
+    assert serious(objects, tmp_path) == []
+    counts = {"antiphon-decode-group": 2, "antiphon-prefill-group": 1}
+    for name, count in counts.items():
+        group = named(objects, "LeaderWorkerSet", name)["spec"]
+        assert group["replicas"] == count
+        assert group["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"] == count
+
+
+@pytest.mark.parametrize("folder", ["server/deploy/kubernetes/overlays/cpu", "production"])
+def test_secrets_and_the_doctor_come_before_what_is_applied(folder: str) -> None:
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", GUIDES["kubernetes"], re.DOTALL | re.MULTILINE)
+    (steps,) = [block for block in blocks if f"kubectl apply -k {folder}\n" in block]
+    before, _, _ = steps.partition(f"kubectl apply -k {folder}\n")
+    assert f"kubectl kustomize {folder} > fleet.yaml\nantiphon doctor fleet.yaml\n" in before
+    secret = "antiphon-tenants" if folder == "production" else "antiphon-keys"
+    assert f"create secret generic {secret} " in before
+
+
 def test_the_second_generation_renders_as_the_guide_says(tool: Kustomize, tmp_path: Path) -> None:
     objects = shown("upgrading", "next", tool, tmp_path)
     assert [fault for item in objects for fault in faults(item)] == []
