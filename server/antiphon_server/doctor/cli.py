@@ -53,7 +53,13 @@ def doctor(
         typer.Option("--probe/--no-probe", help="Send turns through the running fleet too, not only look."),
     ] = True,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for an answer of the running fleet.")
+        float,
+        typer.Option(
+            min=0.1,
+            max=3600,
+            help="Seconds for an answer of the running fleet. A turn of a probe may take 10 times, all of it "
+            "60 times as long.",
+        ),
     ] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import httpx
 import msgspec
 
+from antiphon_server.doctor.fleet.client import Patience, client
 from antiphon_server.doctor.fleet.facts import (
     Engine,
     EngineSeen,
@@ -45,15 +46,19 @@ class _Models(msgspec.Struct):
     data: list[_Card]
 
 
-def look(target: FleetTarget) -> FleetFacts:
+def look(target: FleetTarget, patience: Patience) -> FleetFacts:
     """Ask the router, and every engine that is named or that the router names."""
-    router = _ask_router(target) if target.router is not None else None
+    router = _ask_router(target, patience) if target.router is not None else None
     named: list[tuple[Role, str]] = [("prefill", url.rstrip("/")) for url in target.prefill]
     named += [("decode", url.rstrip("/")) for url in target.decode]
     listed = router.workers if router is not None else ()
     found = [(worker.role, worker.url) for worker in listed if (worker.role, worker.url) not in named]
     return FleetFacts(
-        (*_ask_engines(named, target, found=False), *_ask_engines(found, target, found=True)), router
+        (
+            *_ask_engines(named, target, patience, found=False),
+            *_ask_engines(found, target, patience, found=True),
+        ),
+        router,
     )
 
 
@@ -62,10 +67,12 @@ def bearer(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _ask_engines(named: Sequence[tuple[Role, str]], target: FleetTarget, *, found: bool) -> list[EngineSeen]:
-    answers = asyncio.run(ask_each(named, target.engine_key, target.timeout))
+def _ask_engines(
+    named: Sequence[tuple[Role, str]], target: FleetTarget, patience: Patience, *, found: bool
+) -> list[EngineSeen]:
+    answers = asyncio.run(ask_each(named, target.engine_key, patience.answer))
     headers = bearer(target.engine_key)
-    with httpx.Client(headers=headers, timeout=target.timeout, trust_env=False) as http:
+    with client(patience.answer, left=patience.left, headers=headers) as http:
         return [seen_engine(http, asked, found=found) for asked in answers]
 
 
@@ -87,11 +94,11 @@ def seen_engine(http: httpx.Client, asked: Engine, *, found: bool) -> EngineSeen
     return EngineSeen(asked, counted, card.id, card.max_model_len, found)
 
 
-def _ask_router(target: FleetTarget) -> RouterSeen:
+def _ask_router(target: FleetTarget, patience: Patience) -> RouterSeen:
     assert target.router is not None
     url = target.router.rstrip("/")
     try:
-        with httpx.Client(base_url=url, timeout=target.timeout, trust_env=False) as http:
+        with client(patience.answer, left=patience.left) as http:
             return _seen_router(http, url, target)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return RouterSeen(url, {RouterTrouble.SILENT: f"does not answer ({error or type(error).__name__})"})
@@ -101,23 +108,23 @@ def _ask_router(target: FleetTarget) -> RouterSeen:
 
 def _seen_router(http: httpx.Client, url: str, target: FleetTarget) -> RouterSeen:
     troubles: dict[RouterTrouble, str] = {}
-    http.get("/health").raise_for_status()
-    said = http.get("/ready")
+    http.get(f"{url}/health").raise_for_status()
+    said = http.get(f"{url}/ready")
     ready = msgspec.json.decode(said.content, type=_Ready)
     if said.status_code != 200:
         troubles[RouterTrouble.UNREADY] = ready.status
-    models = http.get("/v1/models", headers=bearer(target.api_key))
+    models = http.get(f"{url}/v1/models", headers=bearer(target.api_key))
     if models.status_code in {401, 403}:
         troubles[RouterTrouble.API_KEY] = f"{models.status_code} for /v1/models"
     card = _card(models)
     times = None
     if target.admin_key is not None:
-        config = http.get("/admin/config", headers=bearer(target.admin_key))
+        config = http.get(f"{url}/admin/config", headers=bearer(target.admin_key))
         if config.status_code == 200:
             times = msgspec.json.decode(config.content, type=_Config).settings
         else:
             troubles[RouterTrouble.ADMIN_KEY] = f"{config.status_code} for /admin/config"
-    metrics = http.get("/metrics")
+    metrics = http.get(f"{url}/metrics")
     workers, loopback = read_router(metrics.text) if metrics.status_code == 200 else ((), 0)
     degraded = ready.store != "ok"
     return RouterSeen(url, troubles, workers, times, degraded, loopback, card.id, card.max_model_len)

@@ -197,6 +197,13 @@ RELEASED = Check(
     "a lease that is released ends",
     "KV of ended conversations stays until its time is over",
 )
+IN_TIME = Check(
+    "in-time",
+    Severity.ERROR,
+    Realm.FLEET,
+    "all of it is examined in the time that is given",
+    "what was not reached may be wrong as well",
+)
 
 FLEET: tuple[Check, ...] = (
     ROUTER,
@@ -227,4 +234,5 @@ FLEET: tuple[Check, ...] = (
     EXACT_ROUTER,
     ROUTER_REUSE,
     RELEASED,
+    IN_TIME,
 )

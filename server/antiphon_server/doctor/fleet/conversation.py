@@ -14,8 +14,9 @@ from antiphon_server.doctor.finding import Fact, Finding
 from antiphon_server.doctor.fleet import checks, words
 from antiphon_server.doctor.fleet.answer import Answer, gap, read_chat, tolerance
 from antiphon_server.doctor.fleet.asking import bearer
+from antiphon_server.doctor.fleet.client import Patience, client
 from antiphon_server.doctor.fleet.exactness import Compared, judged
-from antiphon_server.doctor.fleet.pair import LEG_S, LegError
+from antiphon_server.doctor.fleet.pair import LegError
 from antiphon_server.router.plan.reasons import Reason
 
 CHARACTERS = 2000
@@ -56,12 +57,14 @@ class Conversation:
     """``key``: a client's, for the router. ``context``: tokens that the model takes, None where unknown."""
 
     def __init__(
-        self, router: str, model: str, *, key: str | None, context: int | None, patience: float = LEG_S
+        self, router: str, model: str, *, key: str | None, context: int | None, patience: Patience
     ) -> None:
         self._router = router.rstrip("/")
         self._model = model
         self._characters = min(CHARACTERS, (context or CHARACTERS * 3) // 3)
-        self._http = httpx.Client(headers=bearer(key), timeout=patience, trust_env=False)
+        self._key = key
+        self._patience = patience
+        self._http = client(patience.leg, left=patience.left, headers=bearer(key))
         self._id = words.fresh()
         self._reuse: list[str] = []
 
@@ -89,8 +92,12 @@ class Conversation:
         return Talked(appended, rewritten, tuple(self._reuse))
 
     def _end(self) -> None:
-        with contextlib.suppress(httpx.HTTPError):
-            self._http.delete(f"{self._router}/v1/conversations/{self._id}")
+        # Whatever else is late, this is tried.
+        with (
+            contextlib.suppress(httpx.HTTPError),
+            client(self._patience.answer, headers=bearer(self._key)) as http,
+        ):
+            http.delete(f"{self._router}/v1/conversations/{self._id}")
 
     def _stream(self, messages: Messages, salt: str) -> str:
         """A streamed turn of the conversation; the text of its answer."""

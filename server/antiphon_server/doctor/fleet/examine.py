@@ -17,6 +17,7 @@ from antiphon_server.doctor.fleet import (
     words,
 )
 from antiphon_server.doctor.fleet.checks import FLEET
+from antiphon_server.doctor.fleet.client import RUN, Patience, run_s
 from antiphon_server.doctor.fleet.facts import EngineSeen, FleetFacts, RouterTrouble
 from antiphon_server.doctor.fleet.pair import LegError, Pair
 from antiphon_server.doctor.fleet.target import FleetTarget
@@ -24,8 +25,6 @@ from antiphon_server.router.fleet.build import incompatible
 
 MOST_PAIRS = 4
 """That are probed: each takes some seconds of the engines' time."""
-MOST_S = 300.0
-"""Seconds after which no further pair is probed."""
 PAIR_S = 60.0
 """What a pair's probes may take, about: slow engines get shorter prompts."""
 TRIAL = 256
@@ -50,27 +49,36 @@ _PROBED = frozenset(check.word for check in (*_PROBES, *_ROUTER_PROBES))
 def examine(target: FleetTarget, *, clock: Callable[[], float] = time.monotonic) -> Examination:
     """Look at the fleet; with ``target.probe`` also send turns of some thousand tokens, under cache salts and
     conversation ids of their own, and release what they leave."""
-    seen = asking.look(target)
+    patience = Patience.of(target.timeout, clock)
+    seen = asking.look(target, patience)
     looked = Examination(
         tuple(rules.findings(seen)),
         tuple(rules.facts(seen)),
         frozenset(check.word for check in FLEET if check.word not in _PROBED),
     )
-    if not target.probe:
-        return looked
-    return together([looked, *_probes(seen, target, clock)])
+    probed = list(_probes(seen, target, patience, clock)) if target.probe else []
+    return together([looked, *probed, _in_time(patience, run_s(target.timeout))])
 
 
-def _probes(seen: FleetFacts, target: FleetTarget, clock: Callable[[], float]) -> Iterator[Examination]:
-    end = clock() + MOST_S
+def _in_time(patience: Patience, whole: float) -> Examination:
+    if patience.left() > 0:
+        return Examination()
+    what = f"the {whole:g} s for all of it were over before all was examined"
+    remedy = f"mend what is slow, or raise --timeout: all of it takes {RUN} times as long at most"
+    return Examination((checks.IN_TIME.finding("fleet", what, remedy),))
+
+
+def _probes(
+    seen: FleetFacts, target: FleetTarget, patience: Patience, clock: Callable[[], float]
+) -> Iterator[Examination]:
     chosen = list(pairs(seen.engines))
     for prefill, decode in chosen[:MOST_PAIRS]:
-        if clock() < end:
-            yield _probe_pair(prefill, decode, target, clock)
+        if patience.left() > 0:
+            yield _probe_pair(prefill, decode, target, patience, clock)
     if len(chosen) > MOST_PAIRS:
         yield Examination(facts=(Fact("fleet", "pairs probed", f"{MOST_PAIRS} of {len(chosen)}"),))
     if seen.router is not None and not seen.router.troubles.keys() - {RouterTrouble.ADMIN_KEY}:
-        yield _probe_router(seen, target)
+        yield _probe_router(seen, target, patience)
 
 
 def pairs(engines: Iterable[EngineSeen]) -> Iterator[tuple[EngineSeen, EngineSeen]]:
@@ -93,7 +101,11 @@ def length(seconds: float, context: int | None) -> int:
 
 
 def _probe_pair(
-    prefill: EngineSeen, decode: EngineSeen, target: FleetTarget, clock: Callable[[], float]
+    prefill: EngineSeen,
+    decode: EngineSeen,
+    target: FleetTarget,
+    patience: Patience,
+    clock: Callable[[], float],
 ) -> Examination:
     model = decode.model or (decode.asked.info and decode.asked.info.model)
     if not model:
@@ -103,7 +115,9 @@ def _probe_pair(
     stock = info is None or prefill.asked.info is None
     found: list[Finding] = []
     facts: list[Fact] = []
-    with Pair(prefill.asked.url, decode.asked.url, model, key=target.engine_key, stock=stock) as pair:
+    with Pair(
+        prefill.asked.url, decode.asked.url, model, key=target.engine_key, stock=stock, patience=patience
+    ) as pair:
         try:
             begun = clock()
             pair.plain(words.log(min(TRIAL, (decode.context or TRIAL * 2) // 2), pair.ids), words.fresh(), 1)
@@ -125,14 +139,16 @@ def _probe_pair(
     return Examination(tuple(found), tuple(facts), _words(_PROBES))
 
 
-def _probe_router(seen: FleetFacts, target: FleetTarget) -> Examination:
+def _probe_router(seen: FleetFacts, target: FleetTarget, patience: Patience) -> Examination:
     router = seen.router
     if router is None or router.model is None:
         return Examination()
     infos = [engine.asked.info for engine in seen.engines if engine.asked.info is not None]
     dtypes = {info.dtype for info in infos}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
-    talk = conversation.Conversation(router.url, router.model, key=target.api_key, context=router.context)
+    talk = conversation.Conversation(
+        router.url, router.model, key=target.api_key, context=router.context, patience=patience
+    )
     try:
         talked = talk.talk(dtype)
     except LegError as error:

@@ -14,6 +14,7 @@ import msgspec
 from antiphon_server.bench import counters
 from antiphon_server.bench.counters import Counters
 from antiphon_server.doctor.fleet.answer import Answer, read_completion
+from antiphon_server.doctor.fleet.client import Patience, client
 from antiphon_server.protocol import (
     HANDLE_OBJECT,
     LEASES_PATH,
@@ -27,8 +28,6 @@ from antiphon_server.router.legs.ask import Ask, read_ask
 from antiphon_server.router.legs.bodies import append_body, decode_body, prefill_body, read_filled
 
 PATH = "/v1/completions"
-LEG_S = 300.0
-"""For one leg: a large model's first transfer takes long, and a lost one must not hold the doctor up."""
 LIKELY = 5
 """Likeliest tokens asked for; vLLM gives no more on this surface unless told to."""
 
@@ -48,7 +47,14 @@ class Pair:
     """
 
     def __init__(
-        self, prefill: str, decode: str, model: str, *, key: str | None, stock: bool, patience: float = LEG_S
+        self,
+        prefill: str,
+        decode: str,
+        model: str,
+        *,
+        key: str | None,
+        stock: bool,
+        patience: Patience | None = None,
     ) -> None:
         self.prefill = prefill
         self.decode = decode
@@ -57,9 +63,9 @@ class Pair:
         self.spent = 0
         self._model = model
         headers = {PROTOCOL_HEADER: str(PROTOCOL), **({"Authorization": f"Bearer {key}"} if key else {})}
-        # No idle connections: engines close them after some seconds, and a dead one would be met here.
-        limits = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(headers=headers, timeout=patience, trust_env=False, limits=limits)
+        self._headers = headers
+        self._patience = patience or Patience()
+        self._http = client(self._patience.leg, left=self._patience.left, headers=headers)
         self._left: list[tuple[str, str]] = []
 
     def __enter__(self) -> Pair:
@@ -69,9 +75,7 @@ class Pair:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for url, lease in self._left:
-                with contextlib.suppress(LegError):
-                    self.release(url, lease)
+            self._release_all()
         finally:
             self._http.close()
 
@@ -152,10 +156,20 @@ class Pair:
         except msgspec.DecodeError as error:
             raise LegError(url, f"{LEASES_PATH} is malformed: {error}") from error
 
+    def _release_all(self) -> None:
+        """However late it is; once for each engine, so that one that hangs costs one answer's time."""
+        if self.stock or not self._left:
+            return
+        with client(self._patience.answer, headers=self._headers) as http:
+            for url in dict.fromkeys(url for url, _ in self._left):
+                body = {"release": [lease for at, lease in self._left if at == url]}
+                with contextlib.suppress(httpx.HTTPError):
+                    http.post(url + LEASES_PATH, json=body)
+
     def counters(self, url: str) -> Counters:
         """The engine's own, now."""
         try:
-            reply = self._http.get(f"{url}/metrics").raise_for_status()
+            reply = self._http.get(f"{url}/metrics", timeout=self._patience.answer).raise_for_status()
         except httpx.HTTPError as error:
             raise LegError(url, f"/metrics: {error or type(error).__name__}") from error
         return counters.read(reply.text).counters

@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from antiphon_server.protocol import INFO_PATH, PROTOCOL, PROTOCOL_HEADER, Info, LeaseLimits
+from antiphon_server.router.config.bounded import Bounded
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.fleet.discovery import ExpiredError, RefusedError, find, selectors
 from antiphon_server.router.fleet.pairs import incompatible
@@ -77,7 +78,9 @@ async def ask_each(named: Sequence[tuple[Role, str]], key: str | None, patience:
     headers = {PROTOCOL_HEADER: str(PROTOCOL)}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
-    async with httpx.AsyncClient(headers=headers, timeout=patience, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        headers=headers, timeout=patience, trust_env=False, transport=Bounded()
+    ) as client:
         return list(await asyncio.gather(*(_ask(client, role, url) for role, url in named)))
 
 
@@ -88,7 +91,7 @@ async def _ask(client: httpx.AsyncClient, role: Role, url: str) -> Engine:
             trouble = f"/health answers {health.status_code}: see the engine's log"
             return Engine(role, url, trouble=trouble, kind=Trouble.UNHEALTHY)
         reply = await client.get(url + INFO_PATH)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         trouble = f"does not answer ({error or type(error).__name__}): is it started?"
         return Engine(role, url, trouble=trouble, kind=Trouble.SILENT)
     if reply.status_code in {401, 403}:
@@ -98,7 +101,7 @@ async def _ask(client: httpx.AsyncClient, role: Role, url: str) -> Engine:
         return Engine(role, url)
     try:
         info = msgspec.json.decode(reply.content, type=Info)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         trouble = f"{INFO_PATH} is malformed ({error}): install one antiphon everywhere"
         return Engine(role, url, trouble=trouble, kind=Trouble.MALFORMED)
     if info.protocol != PROTOCOL:
