@@ -65,6 +65,8 @@ WRONG = [
     ("router.decode", ["http://x:1"], "router.decode = given: leave it out"),
     ("router.lease_ttl", 10, "router = not given: renew_interval 15 + lease_margin 8 must stay below"),
     ("router.store", "http://x", "router.store = http://x: "),
+    ("router.port", 8200, "router.port = 8200: give another, such as 8000: decode-0 on d0 listens there"),
+    ("router.port", "5600", "router.port = 5600: give another, such as 8000: the side channel of decode-0"),
 ]
 
 
@@ -137,3 +139,22 @@ def test_both_roles_on_one_machine_are_told_of(announcement: dict[str, Any]) -> 
     announcement["engines"]["tensor_parallel"] = 4
     (notice,) = notices_of(Site.model_validate(announcement))
     assert "LIBFABRIC falls to TCP" in notice
+
+
+def test_a_router_alone_may_have_any_port(announcement: dict[str, Any], tmp_path: Path) -> None:
+    changed(announcement, "hosts.d0.router", False)
+    changed(announcement, "hosts.r0", {"address": "10.0.0.12", "router": True})
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(changed(announcement, "router.port", 8200)))
+    assert read(tmp_path / "site.yaml").router["port"] == 8200
+
+
+def test_each_rank_has_a_port_that_the_router_must_leave(
+    announcement: dict[str, Any], tmp_path: Path
+) -> None:
+    changed(announcement, "engines.tensor_parallel", 2)
+    changed(announcement, "engines.data_parallel", 4)
+    assert "side channel of decode-0" in faults(changed(announcement, "router.port", 5603), tmp_path)
+    changed(announcement, "engines.flags", [])
+    changed(announcement, "preset", "cpu")
+    told = faults(changed(announcement, "engines.data_parallel", 70_000), tmp_path)
+    assert "hosts.p0 = 1 engines of 70000 ranks: give it fewer" in told

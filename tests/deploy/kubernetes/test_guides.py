@@ -21,8 +21,9 @@ GUIDES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("kuberne
 
 
 def shown(guide: str, name: str, tool: Kustomize, folder: Path) -> list[Manifest]:
-    """The objects of a kustomization that a guide shows; it lies beside the folder ``server``."""
-    text = re.search(rf"```yaml\n# {name}/kustomization\.yaml\n(.*?)```", GUIDES[guide], re.DOTALL)
+    """The objects of a kustomization that a guide shows, or a text; it lies beside the folder ``server``."""
+    whole = GUIDES.get(guide, guide)
+    text = re.search(rf"```yaml\n# {name}/kustomization\.yaml\n(.*?)```", whole, re.DOTALL)
     assert text is not None
     here = os.path.relpath(MANIFESTS, folder)
     (folder / "kustomization.yaml").write_text(text[1].replace("../server/deploy/kubernetes", here))
@@ -77,7 +78,23 @@ def test_secrets_and_the_doctor_come_before_what_is_applied(folder: str) -> None
     assert f"create secret generic {secret} " in before
 
 
-def test_the_second_generation_renders_as_the_guide_says(tool: Kustomize, tmp_path: Path) -> None:
+def engines_of(objects: list[Manifest]) -> dict[str, tuple[int, str, dict[str, Any]]]:
+    """Replicas, image without its version and environment of the engines, by role."""
+    sets = {component(item): item for item in of_kind(objects, "StatefulSet")}
+    sets.pop("redis", None)
+    return {
+        role: (
+            item["spec"]["replicas"],
+            container(templates(item)[0])["image"].rpartition(":")[0],
+            environment(objects, templates(item)[0]),
+        )
+        for role, item in sets.items()
+    }
+
+
+def test_the_second_generation_is_the_first_of_another_version(
+    production: list[Manifest], tool: Kustomize, tmp_path: Path
+) -> None:
     objects = shown("upgrading", "next", tool, tmp_path)
     assert [fault for item in objects for fault in faults(item)] == []
     sets = of_kind(objects, "StatefulSet")
@@ -85,7 +102,19 @@ def test_the_second_generation_renders_as_the_guide_says(tool: Kustomize, tmp_pa
     for item in sets:
         template = templates(item)[0]
         assert template["metadata"]["labels"]["antiphon/generation"] == "next"
-        assert container(template)["image"] == "antiphon/engine-efa:0.2.0"
+        assert container(template)["image"].endswith("/antiphon/engine-efa:0.2.0")
+    assert engines_of(objects) == engines_of(production)
+
+
+def test_an_overlay_whose_generation_ended_does_not_start_it_again(tool: Kustomize, tmp_path: Path) -> None:
+    (ended,) = re.findall(r"```yaml\n(replicas:\n.*?)```", GUIDES["upgrading"], re.DOTALL)
+    before = GUIDES["kubernetes"]
+    place = before.index("# production/kustomization.yaml")
+    replicas = re.compile(r"^replicas:\n(?: .*\n)+", re.MULTILINE)
+    text = before[:place] + replicas.sub(ended, before[place:], count=1)
+    objects = shown(text, "production", tool, tmp_path)
+    assert {role: count for role, (count, _, _) in engines_of(objects).items()} == {"prefill": 0, "decode": 0}
+    assert "delete statefulset" not in GUIDES["upgrading"]
 
 
 def test_every_overlay_and_component_is_told_of() -> None:
