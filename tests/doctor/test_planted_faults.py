@@ -55,6 +55,9 @@ FAULTS = (
     Planted("plug-in", "up efa", SH, '"kv_connector_module_path": "antiphon_server.engine.connector", ', ""),
     # --- the engine itself
     Planted("command-line", "units", D0, "ANTIPHON_ENGINE_THRESHOLD=64", "ANTIPHON_ENGINE_THRESHOLD=many"),
+    Planted(
+        "unread-file", "units", UNIT, "EnvironmentFile=-", "EnvironmentFile=/dev/zero\nEnvironmentFile=-"
+    ),
     Planted("hash-seed", "up cpu", SH, "--block-size", "--prefix-caching-hash-algo xxhash --block-size", ALL),
     Planted("keep-alive", "up cpu", SH, "KEEP_ALIVE=600", "KEEP_ALIVE=30"),
     Planted("context-parallel", "up gpu", SH, "--block-size", "-dcp 2 --block-size"),

@@ -12,7 +12,8 @@ from typing import Any
 from antiphon_server.doctor.declared.box import Box
 from antiphon_server.doctor.declared.declared import Declared, Engine, Router, Store
 from antiphon_server.doctor.declared.expand import ExpandError, expand
-from antiphon_server.doctor.finding import Check, Realm, Severity
+from antiphon_server.doctor.declared.files import UnreadError, documents, text_of
+from antiphon_server.doctor.finding import Check, Finding, Realm, Severity
 from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.settings import Role
 
@@ -23,10 +24,23 @@ UNREADABLE = Check(
     "each command line is one that its program takes",
     "The process ends as soon as it starts.",
 )
+UNREAD_FILE = Check(
+    "unread-file",
+    Severity.NOTE,
+    Realm.DECLARED,
+    "every file that is named, and is here, could be read",
+    "What stands in it is taken to be right.",
+)
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SHELLS = ("sh", "bash", "dash", "ash")
 _STORES = ("redis-server", "valkey-server")
 _ANTIPHON = ("antiphon", "antiphon_server.cli")
+
+
+def unread_file(subject: str, error: UnreadError, unchecked: str) -> Finding:
+    """A note of it. ``unchecked``: what was in it, with its verb."""
+    what = f"{error}, so {unchecked} not checked"
+    return UNREAD_FILE.finding(subject, what, "run the doctor as a user that may read it, or mend the file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,13 @@ def _router(command: Command, words: Sequence[str], env: Mapping[str, str]) -> D
         else:
             flags[option.name + FILE_TWIN if option.secret else option.name] = value
     path = (command.folder / config) if config else None
-    router = Router(
-        command.subject, flags, env, command.box, path if path is not None and path.is_file() else None
-    )
+    if path is not None:
+        try:
+            # The router's own reader comes later, and has no bounds.
+            documents(path, text_of(path))
+        except UnreadError as error:
+            path = None
+            if not error.missing:
+                unread.append(unread_file(command.subject, error, "its settings were"))
+    router = Router(command.subject, flags, env, command.box, path)
     return Declared(routers=(router,), unread=tuple(unread))

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from antiphon_server.doctor.declared.box import UNLIMITED, Box, seconds, size
-from antiphon_server.doctor.declared.command_line import Command, recognised
+from antiphon_server.doctor.declared.command_line import Command, recognised, unread_file
 from antiphon_server.doctor.declared.declared import HIDDEN, Declared
+from antiphon_server.doctor.declared.files import UnreadError, text_of
 from antiphon_server.doctor.declared.manifests.interpolation import (
     MissingVariableError,
     interpolated,
@@ -19,6 +20,7 @@ from antiphon_server.doctor.declared.manifests.interpolation import (
 )
 from antiphon_server.doctor.declared.manifests.scene import ManifestError, Scene
 from antiphon_server.doctor.declared.manifests.secrets import plain
+from antiphon_server.doctor.finding import Finding
 
 STOP_GRACE_S = 10.0
 
@@ -30,7 +32,13 @@ def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str])
         ManifestError: a variable is missing, or a service is no mapping.
     """
     env_file = path.parent / ".env"
-    variables = {**(variables_of(env_file.read_text()) if env_file.is_file() else {}), **environ}
+    try:
+        variables = {**variables_of(text_of(env_file)), **environ}
+    except UnreadError as error:
+        if not error.missing:
+            who = "run the doctor as a user that may read it"
+            raise ManifestError(f"{error}: it fills in the variables of {path}, so {who}") from None
+        variables = dict(environ)
     try:
         services = interpolated(document.get("services") or {}, variables)
     except MissingVariableError as error:
@@ -61,9 +69,19 @@ def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str])
 def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str, Any]) -> Declared:
     subject = f"{path.name}: {name}"
     words = _words(one)
-    env = dict(_files(path, one)) | _mapping(one.get("environment"))
+    unread: list[Finding] = []
+    env: dict[str, str] = {}
+    for place in _files(path, one):
+        try:
+            env |= variables_of(text_of(place))
+        except UnreadError as error:
+            if not error.missing:
+                unread.append(unread_file(subject, error, "its variables were"))
+    env |= _mapping(one.get("environment"))
     found = recognised(Command(subject, tuple(words), env, _box(name, one), path.parent))
-    return found + Declared(plain=plain(subject, _mapping(written.get("environment")))) if found else found
+    if not (found or found.unread):
+        return found
+    return found + Declared(plain=plain(subject, _mapping(written.get("environment"))), unread=tuple(unread))
 
 
 def _words(one: Mapping[str, Any]) -> list[str]:
@@ -163,12 +181,10 @@ def _published(one: Mapping[str, Any]) -> Iterator[str]:
         yield parts[0].strip("[]") if len(parts) == 3 else "0.0.0.0"
 
 
-def _files(path: Path, one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _files(path: Path, one: Mapping[str, Any]) -> Iterator[Path]:
     files = one.get("env_file") or ()
     for each in [files] if isinstance(files, str | dict) else files:
-        place = path.parent / str(each["path"] if isinstance(each, dict) else each)
-        if place.is_file():
-            yield from variables_of(place.read_text()).items()
+        yield path.parent / str(each["path"] if isinstance(each, dict) else each)
 
 
 def _mapping(given: Any) -> dict[str, str]:

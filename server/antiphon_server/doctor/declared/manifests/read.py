@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from antiphon_server.doctor.declared.box import Box
+from antiphon_server.doctor.declared.command_line import unread_file
 from antiphon_server.doctor.declared.declared import Declared, Router
+from antiphon_server.doctor.declared.files import UnreadError, documents, text_of
 from antiphon_server.doctor.declared.manifests.compose import compose
 from antiphon_server.doctor.declared.manifests.kubernetes import kubernetes
 from antiphon_server.doctor.declared.manifests.scene import ManifestError, Scene
@@ -18,6 +19,8 @@ from antiphon_server.doctor.declared.manifests.shell import shell
 from antiphon_server.doctor.declared.manifests.systemd import units
 
 MANIFESTS = (".yaml", ".yml", ".service", ".sh")
+MOST_FILES = 20_000
+"""In a folder that is named, those that are no manifests included."""
 REMEDY = (
     "give a compose file, rendered Kubernetes manifests, systemd units, shell lines of "
     "'antiphon up --print', a router's YAML file, or a folder of them"
@@ -44,13 +47,28 @@ def read(targets: Iterable[Path], environ: Mapping[str, str] = os.environ) -> li
     return alone
 
 
-def _files(target: Path) -> Iterator[Path]:
-    if not target.exists():
-        raise ManifestError(f"{target} is not there: {REMEDY}")
-    if target.is_dir():
-        yield from sorted(each for each in target.rglob("*") if each.suffix in MANIFESTS and each.is_file())
-    else:
-        yield target
+def _files(target: Path) -> list[Path]:
+    try:
+        folder = stat.S_ISDIR(target.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ManifestError(f"{target} is not there: {REMEDY}") from None
+    except OSError as error:
+        raise ManifestError(f"{target} cannot be looked at ({error.strerror}): {REMEDY}") from None
+    return sorted(_within(target)) if folder else [target]
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """Its files that may be manifests. What vanishes meanwhile, or may not be entered, is left out."""
+    seen = 0
+    for place, _, names in os.walk(folder):
+        seen += 1 + len(names)
+        if seen > MOST_FILES:
+            raise ManifestError(
+                f"{folder} holds more than {MOST_FILES} files: name the folder of the manifests"
+            )
+        yield from (
+            each for name in names if (each := Path(place, name)).suffix in MANIFESTS and each.is_file()
+        )
 
 
 def _understood(path: Path, target: Path, environ: Mapping[str, str]) -> list[Scene]:
@@ -58,47 +76,55 @@ def _understood(path: Path, target: Path, environ: Mapping[str, str]) -> list[Sc
         return list(_scenes(path, target, environ))
     except ManifestError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except RecursionError:
+        raise ManifestError(f"{path} is nested too deeply: correct it") from None
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         # A list where a mapping belongs, words where a number does: schemas tell that better.
         raise ManifestError(f"{path} is not of its form ({error}): validate it against its schema") from error
 
 
 def _scenes(path: Path, target: Path, environ: Mapping[str, str]) -> Iterator[Scene]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path} cannot be read ({error}): {REMEDY}") from None
+        text = text_of(path)
+    except UnreadError as error:
+        if path != target:
+            if not error.missing:
+                said = unread_file(path.name, error, "what it declares was")
+                yield Scene(path.name, Declared(unread=(said,)))
+            return
+        raise ManifestError(f"{error}: {REMEDY}") from None
     if path.suffix == ".service":
         # Units of several hosts are rendered into a folder for each host.
         host = path.parent.name if target.is_dir() else "this host"
         yield units(path, text, host)
         return
-    documents = _yaml(path, text) if path.suffix in (".yaml", ".yml") else None
-    if documents is None:
+    if path.suffix not in (".yaml", ".yml", ".json"):
         yield shell(path, text)
         return
-    if any(one.get("kind") in ("Kustomization", "Component") for one in documents):
+    found = _mappings(path, text)
+    if any(one.get("kind") in ("Kustomization", "Component") for one in found):
         raise ManifestError(
             f"{path} is for kustomize: render it first ('kubectl kustomize DIR > fleet.yaml')"
         )
-    if any("hosts" in one and "kind" not in one for one in documents):
+    if any("hosts" in one and "kind" not in one for one in found):
         raise ManifestError(
             f"{path} is a site: render it first ('antiphon hosts {path}'), and name the folder"
         )
-    kinds = [one for one in documents if "kind" in one and "apiVersion" in one]
+    kinds = [one for one in found if "kind" in one and "apiVersion" in one]
     if kinds:
         yield kubernetes(path, kinds)
-    elif any("services" in one for one in documents):
-        yield from compose(path, next(one for one in documents if "services" in one), environ)
-    elif documents and set(documents[0]) & {"prefill", "decode", "discover_prefill", "discover_decode"}:
+    elif any("services" in one for one in found):
+        yield from compose(path, next(one for one in found if "services" in one), environ)
+    elif found and set(found[0]) & {"prefill", "decode", "discover_prefill", "discover_decode"}:
         box = Box(manager="shell", network="router")
         yield Scene(path.name, Declared(routers=(Router(path.name, {}, {}, box, path),)))
 
 
-def _yaml(path: Path, text: str) -> list[dict[str, Any]]:
+def _mappings(path: Path, text: str) -> list[dict[str, Any]]:
+    """The documents of a file; those of a list are documents too."""
     try:
-        return [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark is not None else ""
-        raise ManifestError(f"{path} is not YAML{place}: correct it, or render templates first") from None
+        found = documents(path, text)
+    except UnreadError as error:
+        raise ManifestError(str(error)) from None
+    each = (one for document in found for one in (document if isinstance(document, list) else [document]))
+    return [one for one in each if isinstance(one, dict)]

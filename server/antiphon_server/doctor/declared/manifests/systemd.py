@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from antiphon_server.doctor.declared.box import UNLIMITED, Box, seconds, size
-from antiphon_server.doctor.declared.command_line import Command, recognised
-from antiphon_server.doctor.declared.declared import HIDDEN, Declared
+from antiphon_server.doctor.declared.command_line import Command, recognised, unread_file
+from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Plain
+from antiphon_server.doctor.declared.files import UnreadError, text_of
 from antiphon_server.doctor.declared.manifests.interpolation import variables_of
 from antiphon_server.doctor.declared.manifests.scene import Scene
 from antiphon_server.doctor.declared.manifests.secrets import plain
+from antiphon_server.doctor.finding import Finding
 
 STOP_GRACE_S = 90.0
+KEYS = ("ANTIPHON_ENGINE_KEY", "ANTIPHON_API_KEYS")
 
 
 def units(path: Path, text: str, host: str) -> Scene:
@@ -45,8 +48,19 @@ def _service(path: Path, service: Mapping[str, list[str]], instance: str, host: 
         for word in shlex.split(line):
             name, _, value = word.partition("=")
             written[name] = value
+    unread: list[Finding] = []
+    secrets: tuple[Plain, ...] = ()
+    name = path.name.replace("@", f"@{instance}") if instance else path.name
+    subject = f"{host}/{name}" if host else name
     for line in service.get("EnvironmentFile", ()):
-        env |= _file(line.removeprefix("-").replace("%i", instance), path)
+        file = line.removeprefix("-").replace("%i", instance)
+        try:
+            read = _file(file, path)
+        except UnreadError as error:
+            unread.append(unread_file(subject, error, "its variables, keys above all, were"))
+            read = None
+        # Secrets may stand in one that is not to be seen from here.
+        env |= dict.fromkeys(KEYS, f"{HIDDEN} {file}") if read is None else read
     env = {**written, **env}
     box = Box(
         manager="systemd",
@@ -57,10 +71,10 @@ def _service(path: Path, service: Mapping[str, list[str]], instance: str, host: 
     )
     command = (service.get("ExecStart") or [""])[-1].lstrip("@-+!:|").replace("%i", instance)
     words = tuple(_filled(word, env) for word in shlex.split(command))
-    name = path.name.replace("@", f"@{instance}") if instance else path.name
-    subject = f"{host}/{name}" if host else name
     found = recognised(Command(subject, words, env, box, path.parent))
-    return found + Declared(plain=plain(subject, written)) if found else found
+    if not (found or found.unread):
+        return found
+    return found + Declared(plain=plain(subject, written) + secrets, unread=tuple(unread))
 
 
 def _sections(text: str) -> dict[str, dict[str, list[str]]]:
@@ -79,12 +93,19 @@ def _sections(text: str) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def _file(name: str, unit_path: Path) -> dict[str, str]:
-    """What an environment file sets. Secrets may stand in one that is not to be seen from here."""
+def _file(name: str, unit_path: Path) -> dict[str, str] | None:
+    """What an environment file sets; None where it is not here.
+
+    Raises:
+        UnreadError
+    """
     for place in (Path(name), unit_path.parent / Path(name).name):
-        if place.is_file():
-            return variables_of(place.read_text())
-    return dict.fromkeys(("ANTIPHON_ENGINE_KEY", "ANTIPHON_API_KEYS"), f"{HIDDEN} {name}")
+        try:
+            return variables_of(text_of(place))
+        except UnreadError as error:
+            if not error.missing:
+                raise
+    return None
 
 
 def _filled(word: str, env: Mapping[str, str]) -> str:
