@@ -9,13 +9,12 @@ from pathlib import Path
 from antiphon_server.deploy.engines import PlacedEngine, engines_of
 from antiphon_server.deploy.environment_file import text_of
 from antiphon_server.deploy.rules import router_texts
-from antiphon_server.deploy.site import Host, Site
+from antiphon_server.deploy.site import ROUTER_PORT, Host, Site
 from antiphon_server.stack.command import shell_lines
 from antiphon_server.stack.settings import Role
 
 ENGINE_UNIT = "antiphon-engine@.service"
 ROUTER_UNIT = "antiphon-router.service"
-ROUTER_PORT = 8000
 GRACE = 30.0
 """Of the router, unless it is told another."""
 STOP_MARGIN = 60

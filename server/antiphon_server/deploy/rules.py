@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any
 
+from antiphon_server.deploy.router_port import port_faults
 from antiphon_server.deploy.site import Site
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.explain import masked
@@ -37,6 +38,7 @@ def faults_of(site: Site) -> list[Fault]:
         *_environment(site),
         *_engines(site),
         *_router(site),
+        *port_faults(site),
     ]
 
 

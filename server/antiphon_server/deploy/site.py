@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from antiphon_server.stack.settings import FailurePolicy, Override, Preset, StackSettings
 
 CACHE = "/var/cache/antiphon"
+ROUTER_PORT = 8000
 
 
 class _Strict(BaseModel):
