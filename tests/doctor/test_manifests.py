@@ -16,6 +16,7 @@ from antiphon_server.doctor.declared.manifests.interpolation import (
     interpolated,
     variables_of,
 )
+from antiphon_server.doctor.finding import Severity
 from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.settings import Role
 from doctor import goods
@@ -138,7 +139,14 @@ def test_kinds_of_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
         ("site.yaml", "hosts: {p0: {}}", "antiphon hosts"),
         ("compose.yaml", "services: {a: {image: '${TAG:?name one}'}}", "variable TAG is not set: name one"),
         ("compose.yaml", "services: [a]", "no mapping"),
-        ("compose.yaml", "services: {a: {deploy: {replicas: x}, command: [antiphon, router]}}", "its form"),
+        ("compose.yaml", "services: {a: {command: 'vllm serve \"m'}}", "service a is not of its form"),
+        ("compose.yaml", "services: {a: antiphon}", "service a is not of its form (it is no mapping)"),
+        ("a.service", "[Service]\nExecStart=vllm serve 'm", "a.service is not of its form"),
+        (
+            "compose.yaml",
+            "services: {a: {deploy: {replicas: x}, command: [antiphon, router]}}",
+            "service a is not of its form",
+        ),
         ("k.yaml", "{apiVersion: v1, kind: Pod, spec: {containers: [7]}}", "not of its form"),
         ("a.sh", "ls", "declares no engine, router or store"),
     ],
@@ -162,6 +170,38 @@ def test_profiles_are_looked_at_one_by_one(tmp_path: Path) -> None:
     scenes = read([tmp_path], {"COMPOSE_PROFILES": "gpu"})
     assert [scene.name for scene in scenes] == ["compose.yaml (gpu)", "compose.yaml (cpu)"]
     assert all(len(scene.declared.engines) == 2 for scene in scenes)
+
+
+STRANGERS = """
+  web: {command: "sh -c 'echo it"}
+  site: nginx
+  old: !reset null
+  ports: {image: nginx, ports: !override ["80:80"], environment: !reset null, deploy: {replicas: x}}
+"""
+
+
+def test_services_that_run_something_else_may_be_of_any_form(tmp_path: Path) -> None:
+    files = dict(goods.compose().files)
+    files["compose.yaml"] = files["compose.yaml"].replace("\nservices:\n", "\nservices:\n" + STRANGERS)
+    assert STRANGERS in files["compose.yaml"]
+    seen = looked_at(write(files, tmp_path))
+    assert [one for one in seen.findings if one.severity is not Severity.NOTE] == []
+    assert len(seen.checked) > 40
+
+
+def test_units_that_run_something_else_may_be_of_any_form(tmp_path: Path) -> None:
+    write(goods.units().files, tmp_path)
+    (tmp_path / "d0" / "web.service").write_text(
+        "[Service]\nEnvironment=A='b\nExecStart=nginx -g 'daemon off\n"
+    )
+    assert len(looked_at(tmp_path).checked) > 40
+
+
+def test_tags_of_compose_stand_for_what_is_behind_them(tmp_path: Path) -> None:
+    text = "services: {d: {image: 'antiphon/engine:1', command: !override [decode, --port, !own 8201]}}"
+    (tmp_path / "compose.yaml").write_text(text)
+    (scene,) = read([tmp_path], {})
+    assert scene.declared.engines[0].flags.get("port") == "8201"
 
 
 def test_a_redis_of_the_same_compose_file_is_not_one_elsewhere(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from antiphon_server.doctor.declared.manifests.secrets import plain
 from antiphon_server.doctor.finding import Finding
 
 STOP_GRACE_S = 10.0
+_OURS = re.compile(r"(?i)antiphon|vllm|redis|valkey")
 
 
 def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Scene]:
@@ -43,10 +44,12 @@ def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str])
         services = interpolated(document.get("services") or {}, variables)
     except MissingVariableError as error:
         raise ManifestError(f"{path}: {error}: set it in {env_file}") from None
-    if not isinstance(services, dict) or not all(isinstance(one, dict) for one in services.values()):
+    if not isinstance(services, dict):
         raise ManifestError(f"{path}: services is no mapping of mappings")
+    services = {name: one for name, one in services.items() if one is not None}  # taken back by !reset
     written = document["services"]
-    found = {name: _service(path, name, one, written[name]) for name, one in services.items()}
+    found = {name: _found(path, name, one, written[name]) for name, one in services.items()}
+    services = {name: one for name, one in services.items() if isinstance(one, dict)}
     of_profile: dict[str, Declared] = {}
     for name, one in services.items():
         for profile in map(str, one.get("profiles") or ()):
@@ -64,6 +67,22 @@ def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str])
         ]
         named = f"{path.name} ({', '.join(sorted(active))})" if active else path.name
         yield Scene(named, sum(parts, Declared()), joins=False)
+
+
+def _found(path: Path, name: str, one: Any, written: Any) -> Declared:
+    """What a service runs of ours. One that runs something else may be of any form."""
+    try:
+        if not isinstance(one, dict):
+            raise TypeError("it is no mapping")
+        return _service(path, name, one, written)
+    except ManifestError:
+        raise
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        if not _OURS.search(str(one)):
+            return Declared()
+        raise ManifestError(
+            f"{path}: service {name} is not of its form ({error}): 'docker compose config' tells more"
+        ) from error
 
 
 def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str, Any]) -> Declared:

@@ -17,6 +17,7 @@ from antiphon_server.doctor.declared.manifests.secrets import plain
 from antiphon_server.doctor.finding import Finding
 
 STOP_GRACE_S = 90.0
+_OURS = re.compile(r"(?i)antiphon|vllm|redis|valkey")
 KEYS = ("ANTIPHON_ENGINE_KEY", "ANTIPHON_API_KEYS")
 
 
@@ -25,6 +26,8 @@ def units(path: Path, text: str, host: str) -> Scene:
     files are looked for where the unit says, and beside it, since units are often looked at before they are
     installed; the instances of a template are those that have such a file beside it."""
     service = _sections(text).get("Service", {})
+    if not _OURS.search(" ".join(service.get("ExecStart", ()))):
+        return Scene(path.name, Declared())
     if not path.stem.endswith("@"):
         return Scene(path.name, _service(path, service, "", host))
     instances = sorted(
