@@ -121,9 +121,23 @@ def unequal(equal: Equal, fleet: Declared) -> Iterator[Hit]:
     yield Hit("prefill and decode", f"{equal.name} differs: {told}", f"give all the same {equal.name}")
 
 
+@rule(
+    "both-roles",
+    Severity.NOTE,
+    "prefill and decode engines are both there, so that they can be compared",
+    "Most faults are between the two sides.",
+)
+def both_roles(fleet: Declared) -> Iterator[Hit]:
+    for role, other in ((Role.PREFILL, Role.DECODE), (Role.DECODE, Role.PREFILL)):
+        if any(fleet.of(role)) and not any(fleet.of(other)):
+            what = f"no {other} engine is declared beside it, so nothing was compared"
+            subject = ", ".join(engine.subject for engine in fleet.of(role))
+            yield Hit(subject, what, f"name the {other} engines' files in the same call")
+
+
 def _rule(equal: Equal) -> Rule:
     line = f"{equal.name} is equal on prefill and decode"
     return rule(equal.word, equal.severity, line, equal.why, equal.name)(lambda fleet: unequal(equal, fleet))
 
 
-RULES = tuple(map(_rule, EQUAL))
+RULES = (both_roles, *map(_rule, EQUAL))
