@@ -116,7 +116,7 @@ def _scenes(path: Path, target: Path, environ: Mapping[str, str]) -> Iterator[Sc
     elif any("services" in one for one in found):
         yield from compose(path, next(one for one in found if "services" in one), environ)
     elif found and set(found[0]) & {"prefill", "decode", "discover_prefill", "discover_decode"}:
-        box = Box(manager="shell", network="router")
+        box = Box(manager="shell", network=f"router of {path}")
         yield Scene(path.name, Declared(routers=(Router(path.name, {}, {}, box, path),)))
 
 

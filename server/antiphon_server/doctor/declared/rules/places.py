@@ -95,6 +95,7 @@ def side_channel_port(fleet: Declared) -> Iterator[Hit]:
     thing="--port",
 )
 def port(fleet: Declared) -> Iterator[Hit]:
+    channels = {(e.box.network, number): e for e in fleet.engines for number in side_channel_ports(e)}
     taken: dict[tuple[str, int], Engine] = {}
     for engine in fleet.engines:
         number = engine.flags.count("port", 8000)
@@ -103,6 +104,9 @@ def port(fleet: Declared) -> Iterator[Hit]:
             yield Hit(
                 engine.subject, f"port {number} is also that of {other.subject}", "give it another --port"
             )
+        elif met := channels.get((engine.box.network, number)):
+            what = f"port {number} is also a side-channel port of {met.subject}"
+            yield Hit(engine.subject, what, "give it another --port")
 
 
 RULES = (side_channel_host, side_channel_port, port)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Engine
 from antiphon_server.doctor.declared.rule import Hit, rule
+from antiphon_server.doctor.declared.rules.places import side_channel_ports
 from antiphon_server.doctor.declared.settings_of_router import routers_of
 from antiphon_server.doctor.finding import Severity
 from antiphon_server.protocol import LeaseLimits
@@ -33,6 +34,28 @@ def router_settings(fleet: Declared) -> Iterator[Hit]:
             yield Hit(one.router.subject, f"{fault.key}{value}: {fault.problem}", remedy)
         for notice in one.notices:
             yield Hit(one.router.subject, notice, "correct the name, or remove it", Severity.WARNING)
+
+
+@rule(
+    "router-port",
+    Severity.ERROR,
+    "a router listens on a port that no engine or other router of its host has",
+    "The one that starts last does not start.",
+)
+def router_port(fleet: Declared) -> Iterator[Hit]:
+    taken: dict[tuple[str, int], str] = {}
+    for engine in fleet.engines:
+        for number in side_channel_ports(engine):
+            taken[engine.box.network, number] = f"a side-channel port of {engine.subject}"
+        if _serves(engine):
+            taken[engine.box.network, engine.flags.count("port", 8000)] = f"that of {engine.subject}"
+    for one in routers_of(fleet):
+        if "port" in one.hidden:
+            continue
+        number, network = one.settings.port, one.router.box.network
+        if whose := taken.get((network, number)):
+            yield Hit(one.router.subject, f"port {number} is also {whose}", "give the router another port")
+        taken.setdefault((network, number), f"that of {one.router.subject}")
 
 
 @rule(
@@ -243,6 +266,7 @@ def shared_store(fleet: Declared) -> Iterator[Hit]:
 
 RULES = (
     router_settings,
+    router_port,
     router_engines,
     discovery,
     engine_key_equal,
