@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,57 @@ def test_a_refused_command_is_a_finding() -> None:
     (said,) = found.unread
     assert (said.check, said.subject) == ("command-line", "x")
     assert "tensor-parallel" in said.what
+
+
+@pytest.mark.parametrize(
+    ("transfer", "severity", "told"),
+    [
+        ('{"kv_role": "kv_both"}', Severity.WARNING, "vLLM's role of an engine that does both"),
+        ('{"kv_connector": "X"}', Severity.WARNING, "kv_role is None"),
+        ('{"kv_role": "kv_producer"', Severity.ERROR, "cannot be read: it is not JSON"),
+        ('[{"kv_role": "kv_producer"}]', Severity.ERROR, "cannot be read: it holds a list"),
+    ],
+)
+def test_an_engine_of_no_role_is_told_with_the_reason(
+    tmp_path: Path, transfer: str, severity: Severity, told: str
+) -> None:
+    (tmp_path / "a.sh").write_text(f"vllm serve m --kv-transfer-config '{transfer}'\n")
+    (said,) = looked_at(tmp_path).findings
+    assert (said.check, said.severity) == ("command-line", severity)
+    assert told in said.what
+
+
+def test_a_line_whose_quotation_marks_do_not_close_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("# prefill-0: x\nvllm serve 'm\necho it's\n")
+    (said,) = looked_at(tmp_path).findings
+    assert (said.check, said.subject) == ("command-line", "a.sh: prefill-0")
+
+
+@pytest.mark.parametrize("name", ["objects.json", "objects.yaml"])
+def test_a_list_of_objects_is_read_as_its_objects(tmp_path: Path, name: str) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    pod["spec"] = {"containers": [{"name": "engine", "command": ["antiphon", "engine", "prefill"]}]}
+    (tmp_path / name).write_text(json.dumps([pod]))
+    (scene,) = read([tmp_path / name], {})
+    assert [one.role for one in scene.declared.engines] == [Role.PREFILL]
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("ANTIPHON_ENGINE_TENSOR_PARALEL", "did you mean ANTIPHON_ENGINE_TENSOR_PARALLEL?"),
+        ("ANTIPHON_ENGINE_KEY_FILE", "did you mean ANTIPHON_ENGINE_KEY?"),
+        ("ANTIPHON_ENGIN_MODEL", "did you mean ANTIPHON_ENGINE_MODEL?"),
+        ("ANTIPHON_ENGINE_XYZZY", "'antiphon engine --help' names all"),
+        ("ANTIPHON_ADMIN_KEY", None),
+        ("ANTIPHON_PREFILL", None),
+    ],
+)
+def test_variables_that_nothing_reads_are_told(tmp_path: Path, variable: str, told: str | None) -> None:
+    (tmp_path / "a.sh").write_text(f"env {variable}=1 antiphon engine prefill\n")
+    found = [one.remedy for one in looked_at(tmp_path).findings if one.check == "engine-settings"]
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
 
 
 def test_nested_transfer_flags_are_one_configuration() -> None:

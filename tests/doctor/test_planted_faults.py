@@ -60,6 +60,14 @@ FAULTS = (
     ),
     Planted("hash-seed", "up cpu", SH, "--block-size", "--prefix-caching-hash-algo xxhash --block-size", ALL),
     Planted("keep-alive", "up cpu", SH, "KEEP_ALIVE=600", "KEEP_ALIVE=30"),
+    Planted("engine-settings", "units", D0, "ANTIPHON_ENGINE_THRESHOLD", "ANTIPHON_ENGINE_TRESHOLD"),
+    Planted(
+        "engine-settings",
+        "compose",
+        COMPOSE,
+        "ANTIPHON_ENGINE_ADDRESS: auto",
+        "ANTIPHON_ENGINE_ADDRESS: auto\n  ANTIPHON_ENGIN_PORT: 1",
+    ),
     Planted("context-parallel", "up gpu", SH, "--block-size", "-dcp 2 --block-size"),
     Planted("vllm-version", "compose", ".env", "vllm-openai:v0.32.0", "vllm-openai:v0.30.0"),
     # --- equal on prefill and decode
@@ -108,6 +116,8 @@ FAULTS = (
         "DECODE_SIDE_CHANNEL_PORT=5620",
         "DECODE_SIDE_CHANNEL_PORT=5600",
     ),
+    Planted("both-roles", "engines", SH, "python -m vllm.", "python -m other."),
+    Planted("port", "engines", SH, "--port 8200", "--port 5600"),
     Planted("port", "engines", SH, "--port 8200", "--port 8100"),
     # --- EFA
     Planted("transfer-backend", "up efa", SH, '"backends": ["LIBFABRIC"]', '"backends": ["UCX"]', ALL),
@@ -134,6 +144,9 @@ FAULTS = (
     # --- routers
     Planted("router-settings", "compose", ".env", "ANTIPHON_KEEP_SHARE=0.5", "ANTIPHON_KEEP_SHARE=5"),
     Planted("router-settings", "up cpu", SH, "ANTIPHON_SHUTDOWN_GRACE=5", "ANTIPHON_SHUTDOWN_GRACE=soon"),
+    Planted("router-port", "up cpu", SH, "--port 8000", "--port 8200"),
+    Planted("router-port", "up cpu", SH, "--port 8000", "--port 5600"),
+    Planted("router-port", "units", "d0/router.env", "ANTIPHON_PORT=8000", "ANTIPHON_PORT=8200"),
     Planted(
         "router-engines", "up cpu", SH, "--prefill http://127.0.0.1:8100", "--prefill http://127.0.0.1:8109"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,7 +14,7 @@ from antiphon_server.doctor.declared.declared import Declared, Engine, Router, S
 from antiphon_server.doctor.declared.expand import ExpandError, expand
 from antiphon_server.doctor.declared.files import UnreadError, documents, text_of
 from antiphon_server.doctor.finding import Check, Finding, Realm, Severity
-from antiphon_server.stack.flags import read_flags
+from antiphon_server.stack.flags import Flags, read_flags
 from antiphon_server.stack.settings import Role
 
 UNREADABLE = Check(
@@ -121,8 +121,24 @@ def _engine(command: Command, role: Role | None, words: Sequence[str], env: Mapp
     flags = read_flags(words)
     known = role or _role(str((flags.transfer or {}).get("kv_role")), command.subject)
     if known is None:
-        return Declared()  # vLLM without hand-over
+        return Declared(unread=tuple(_unassigned(command.subject, flags)))
     return Declared(engines=(Engine(command.subject, known, flags, env, command.box),))
+
+
+def _unassigned(subject: str, flags: Flags) -> Iterator[Finding]:
+    """Why an engine is none of prefill and decode. vLLM without hand-over is nothing to speak of."""
+    if flags.malformed:
+        what = f"--kv-transfer-config cannot be read: {flags.malformed}"
+        yield UNREADABLE.finding(subject, what, "start the engine by 'antiphon engine', or correct the JSON")
+    elif flags.transfer is not None:
+        role = flags.transfer.get("kv_role")
+        told = "vLLM's role of an engine that does both" if role == "kv_both" else "no role of vLLM's"
+        what = f"kv_role is {role!r}, {told}, so it is compared with neither prefill nor decode"
+        remedy = 'set "kv_role": "kv_producer" or "kv_consumer", or call it prefill or decode'
+        why = (
+            "Antiphon hands over from prefill to decode; what does both is served as a stock engine at best."
+        )
+        yield UNREADABLE.finding(subject, what, remedy, why=why, severity=Severity.WARNING)
 
 
 def _role(kv_role: str, subject: str) -> Role | None:

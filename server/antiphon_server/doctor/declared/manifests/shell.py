@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from antiphon_server.doctor.declared.box import Box
-from antiphon_server.doctor.declared.command_line import Command, recognised
+from antiphon_server.doctor.declared.command_line import UNREADABLE, Command, recognised
 from antiphon_server.doctor.declared.declared import HIDDEN, Declared
 from antiphon_server.doctor.declared.manifests.scene import Scene
 from antiphon_server.doctor.declared.manifests.secrets import plain
+from antiphon_server.doctor.finding import Severity
 
+_OURS = re.compile(r"\bantiphon(\.cli)?\s+(engine|router)\b|\bvllm\s+serve\b|vllm\.entrypoints")
 _TITLE = re.compile(r"#\s*([\w.-]+):")
 _REFERENCE = re.compile(r"\$\{?(\w+)\}?")
 _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=")
@@ -30,7 +32,14 @@ def shell(path: Path, text: str) -> Scene:
             continue
         try:
             words = [_hidden(word) for word in shlex.split(line, comments=True)]
-        except ValueError:
+        except ValueError as error:
+            if _OURS.search(line):
+                subject = f"{path.name}: {name or 'a line'}"
+                what = f"its quotation marks do not close on its line ({error}), so it was not checked"
+                remedy = "correct them, or write the command on one line"
+                said = UNREADABLE.finding(subject, what, remedy, severity=Severity.WARNING)
+                found += Declared(unread=(said,))
+            name = ""
             continue
         given = words[1:] if words[:1] == ["export"] else words
         if given and all(_SET.match(word) for word in given):
