@@ -46,6 +46,11 @@ def _loaded(file: Path) -> Any:
         place = f" in line {mark.line + 1}" if mark is not None else ""
         cause = getattr(error, "problem", None) or "unreadable"
         raise ValidationError([Fault("site", str(file), f"not YAML{place} ({cause}): correct it")]) from error
+    except RecursionError as error:
+        told = "is nested deeper than any site: correct it"
+        raise ValidationError([Fault("site", str(file), told)]) from error
+    except ValueError as error:  # of a date or a number that is none
+        raise ValidationError([Fault("site", str(file), f"not YAML ({error}): correct it")]) from error
 
 
 def _parsed(read: Any) -> Site:
@@ -68,5 +73,8 @@ def _fault(error: ErrorDetails) -> Fault:
         )
     if error["type"] == "missing":
         return Fault(thing, "missing", "give it")
+    if error["type"] == "too_long":
+        most = error.get("ctx", {}).get("max_length")
+        return Fault(thing, f"{len(error['input'])} of them", f"give {most} at most")
     words = error["msg"].replace("Input should be", "give").replace("Input should", "it must")
     return Fault(thing, repr(error["input"]), words[:1].lower() + words[1:])

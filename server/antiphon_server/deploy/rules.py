@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from antiphon_server.deploy.router_port import port_faults
-from antiphon_server.deploy.site import Site
+from antiphon_server.deploy.site import MOST_ENGINES, Site
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.explain import masked
 from antiphon_server.router.config.options import options
@@ -22,6 +22,7 @@ from antiphon_server.stack.settings import Preset
 from antiphon_server.stack.validate import Fault, settings_faults
 
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MADE = {"prefill", "decode", "host"}
 """Settings of the router that come from the hosts."""
@@ -30,8 +31,12 @@ SECRETS_FILE = "/etc/antiphon/secrets.env"
 
 def faults_of(site: Site) -> list[Fault]:
     """All that keeps the site from being rendered."""
+    if (count := site.prefill + site.decode) > MOST_ENGINES:
+        remedy = f"describe at most {MOST_ENGINES} engines in one site; more fleets are more sites"
+        return [Fault("hosts", f"{count} engines", remedy)]
     return [
         *_hosts(site),
+        *_places(site),
         *_roles(site),
         *_gpus(site),
         *_model(site),
@@ -134,7 +139,7 @@ def _gpus(site: Site) -> list[Fault]:
 
 
 def _model(site: Site) -> list[Fault]:
-    if PurePosixPath(site.model).is_absolute() or HUB_ID.fullmatch(site.model):
+    if (PurePosixPath(site.model).is_absolute() and site.model.isprintable()) or HUB_ID.fullmatch(site.model):
         return []
     if site.preset is Preset.CPU and site.model in BUILT_IN:
         return []
@@ -147,6 +152,24 @@ def _model(site: Site) -> list[Fault]:
     ]
 
 
+def _places(site: Site) -> list[Fault]:
+    """Of the folder of models, and of the user to copy files as."""
+    faults: list[Fault] = []
+    cache = PurePosixPath(site.cache)
+    if (
+        not cache.is_absolute()
+        or ".." in cache.parts
+        or len(cache.parts) == 1
+        or not site.cache.isprintable()
+    ):
+        remedy = "give a folder's absolute path, in one line and not the root: models are fetched into it"
+        faults.append(Fault("cache", repr(site.cache), remedy))
+    if not LOGIN.fullmatch(site.login):
+        remedy = "give the user that ssh may log in as on the hosts, such as ubuntu"
+        faults.append(Fault("login", repr(site.login), remedy))
+    return faults
+
+
 def _environment(site: Site) -> list[Fault]:
     faults = [
         Fault("engines.env", name, "is no name of a variable: letters, digits and _")
@@ -156,7 +179,7 @@ def _environment(site: Site) -> list[Fault]:
     faults += [
         Fault(f"engines.env.{name}", "several lines", "give one line")
         for name, value in site.engines.env.items()
-        if "\n" in value
+        if set(value) & set("\n\r\0")
     ]
     return faults
 

@@ -10,6 +10,11 @@ from antiphon_server.stack.settings import FailurePolicy, Override, Preset, Stac
 
 CACHE = "/var/cache/antiphon"
 ROUTER_PORT = 8000
+MOST_ON_A_HOST = 64
+"""Engines of one role: more than a machine has GPUs, fewer than ports between the roles."""
+MOST_HOSTS = 1024
+MOST_ENGINES = 2048
+"""Of a site: every router is told of each."""
 
 
 class _Strict(BaseModel):
@@ -21,8 +26,8 @@ class Host(_Strict):
     one runs there too. ``gpus``: that engines may use; p5en has 8."""
 
     address: str
-    prefill: int = Field(default=0, ge=0)
-    decode: int = Field(default=0, ge=0)
+    prefill: int = Field(default=0, ge=0, le=MOST_ON_A_HOST)
+    decode: int = Field(default=0, ge=0, le=MOST_ON_A_HOST)
     router: bool = False
     gpus: int = Field(default=8, ge=0)
 
@@ -66,7 +71,7 @@ class Site(_Strict):
     fetched models on each host. ``login``: user to copy files as."""
 
     model: str
-    hosts: dict[str, Host] = Field(min_length=1)
+    hosts: dict[str, Host] = Field(min_length=1, max_length=MOST_HOSTS)
     preset: Preset = Field(default=Preset.EFA, strict=False)
     engines: Engines = Engines()
     router: dict[str, Any] = {}

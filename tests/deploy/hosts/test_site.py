@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from antiphon_server.deploy import rules
 from antiphon_server.deploy.read import read
 from antiphon_server.deploy.rules import notices_of
 from antiphon_server.deploy.site import Engines, Site
@@ -65,6 +66,15 @@ WRONG = [
     ("router.decode", ["http://x:1"], "router.decode = given: leave it out"),
     ("router.lease_ttl", 10, "router = not given: renew_interval 15 + lease_margin 8 must stay below"),
     ("router.store", "http://x", "router.store = http://x: "),
+    *(
+        ("cache", cache, f"cache = {cache!r}: give a folder's absolute path")
+        for cache in ("models", "", "/", "/a/../etc", "/a\nX=1")
+    ),
+    ("login", "", "login = '': give the user"),
+    ("login", "-oProxyCommand=x", "login = '-oProxyCommand=x': give the user"),
+    ("model", "/models/a\nX=1", "give a hub id (owner/name) or a folder's absolute path"),
+    ("engines.env", {"A": "x\ry"}, "engines.env.A = several lines"),
+    ("hosts.p0.prefill", 65, "hosts.p0.prefill = 65: give less than or equal to 64"),
     ("router.port", 8200, "router.port = 8200: give another, such as 8000: decode-0 on d0 listens there"),
     ("router.port", "5600", "router.port = 5600: give another, such as 8000: the side channel of decode-0"),
 ]
@@ -113,6 +123,8 @@ def test_files_of_a_host_are_not_looked_for_here(announcement: dict[str, Any], t
         ("model: a/b\nmodel: c/d\n", "model is there twice"),
         ("- a\n", "site = ['a']: give a valid dictionary"),
         ("", "site = None"),
+        ("router: " + "[" * 5000, "is nested deeper than any site"),
+        ("model: 2026-13-45\n", "not YAML (month must be in 1..12)"),
     ],
 )
 def test_what_is_no_site_is_refused(text: str, told: str, tmp_path: Path) -> None:
@@ -158,3 +170,19 @@ def test_each_rank_has_a_port_that_the_router_must_leave(
     changed(announcement, "preset", "cpu")
     told = faults(changed(announcement, "engines.data_parallel", 70_000), tmp_path)
     assert "hosts.p0 = 1 engines of 70000 ranks: give it fewer" in told
+
+
+def test_a_fleet_too_large_to_be_one_is_refused_at_once(
+    announcement: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is rendered, not even to judge it."""
+    monkeypatch.setattr(rules, "settings_faults", None)
+    for index in range(40):
+        changed(announcement, f"hosts.x{index}", {"address": f"10.0.1.{index}", "decode": 64})
+    told = faults(announcement, tmp_path)
+    assert (
+        told == "hosts = 2562 engines: describe at most 2048 engines in one site; more fleets are more sites"
+    )
+    for index in range(2000):
+        changed(announcement, f"hosts.y{index}", {"address": "10.0.0.1"})
+    assert faults(announcement, tmp_path) == "hosts = 2042 of them: give 1024 at most"
