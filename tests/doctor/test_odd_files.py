@@ -120,6 +120,25 @@ def test_secrets_that_may_not_be_read_are_noted_and_the_rest_is_looked_at(
     assert len(seen.checked) > 40
 
 
+@pytest.mark.parametrize(("mode", "told"), [(0o644, True), (0o640, False), (0o600, False)])
+def test_keys_in_an_environment_file_that_everyone_may_read_are_told(
+    tmp_path: Path, mode: int, told: bool
+) -> None:
+    unit = "[Service]\nEnvironmentFile=engines.env\nExecStart=antiphon engine prefill\n"
+    (tmp_path / "a.service").write_text(unit)
+    text = "services: {p: {image: 'antiphon/engine:1', command: [prefill], env_file: engines.env}}"
+    (tmp_path / "compose.yaml").write_text(text)
+    file = tmp_path / "engines.env"
+    file.write_text("ANTIPHON_ENGINE_KEY=hunter2\nHF_TOKEN=hf_hunter2\nANTIPHON_ENGINE_MODEL=m\n")
+    file.chmod(mode)
+    said = [one for one in looked_at(tmp_path).findings if one.check == "plain-secret"]
+    assert {one.subject.rpartition("/")[2] for one in said} == (
+        {"a.service", "compose.yaml: p"} if told else set()
+    )
+    assert [one.what.partition(" ")[0] for one in said] == ["ANTIPHON_ENGINE_KEY", "HF_TOKEN"] * 2 * told
+    assert all(f"chmod 600 {file}" in one.remedy and "hunter2" not in str(one) for one in said)
+
+
 def test_an_env_that_may_not_be_read_ends_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(goods.compose().files, tmp_path)
     refuse(monkeypatch, ".env")

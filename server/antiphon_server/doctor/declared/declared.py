@@ -91,10 +91,12 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A secret that is readable in the file. Its value is not kept."""
+    """A secret that is readable in the file. Its value is not kept. ``file``: an environment file that every
+    user of this machine may read; None: the manifest itself."""
 
     subject: str
     name: str
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from antiphon_server.doctor.declared.box import UNLIMITED, Box, seconds, size
 from antiphon_server.doctor.declared.command_line import Command, recognised, unread_file
-from antiphon_server.doctor.declared.declared import HIDDEN, Declared
+from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Plain
 from antiphon_server.doctor.declared.files import UnreadError, text_of
 from antiphon_server.doctor.declared.manifests.interpolation import (
     MissingVariableError,
@@ -19,7 +19,7 @@ from antiphon_server.doctor.declared.manifests.interpolation import (
     variables_of,
 )
 from antiphon_server.doctor.declared.manifests.scene import ManifestError, Scene
-from antiphon_server.doctor.declared.manifests.secrets import plain
+from antiphon_server.doctor.declared.manifests.secrets import exposed, plain
 from antiphon_server.doctor.finding import Finding
 
 STOP_GRACE_S = 10.0
@@ -89,10 +89,13 @@ def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str
     subject = f"{path.name}: {name}"
     words = _words(one)
     unread: list[Finding] = []
+    secrets: tuple[Plain, ...] = ()
     env: dict[str, str] = {}
     for place in _files(path, one):
         try:
-            env |= variables_of(text_of(place))
+            read = variables_of(text_of(place))
+            env |= read
+            secrets += exposed(subject, place, read)
         except UnreadError as error:
             if not error.missing:
                 unread.append(unread_file(subject, error, "its variables were"))
@@ -100,7 +103,8 @@ def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str
     found = recognised(Command(subject, tuple(words), env, _box(name, one), path.parent))
     if not (found or found.unread):
         return found
-    return found + Declared(plain=plain(subject, _mapping(written.get("environment"))), unread=tuple(unread))
+    secrets += plain(subject, _mapping(written.get("environment")))
+    return found + Declared(plain=secrets, unread=tuple(unread))
 
 
 def _words(one: Mapping[str, Any]) -> list[str]:

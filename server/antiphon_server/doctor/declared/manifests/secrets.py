@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from antiphon_server.doctor.declared.declared import HIDDEN, Plain
 
@@ -21,6 +24,14 @@ def plain(subject: str, written: Mapping[str, object]) -> tuple[Plain, ...]:
         for name, value in written.items()
         if isinstance(value, str) and value and not value.startswith(("$", HIDDEN)) and _secret(name, value)
     )
+
+
+def exposed(subject: str, file: Path, written: Mapping[str, object]) -> tuple[Plain, ...]:
+    """The same of an environment file, which is the place for secrets unless every user may read it."""
+    found = plain(subject, written)
+    if not found or not file.stat().st_mode & stat.S_IROTH:
+        return ()
+    return tuple(replace(each, file=file) for each in found)
 
 
 def _secret(name: str, value: str) -> bool:

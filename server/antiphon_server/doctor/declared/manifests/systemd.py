@@ -13,7 +13,7 @@ from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Plain
 from antiphon_server.doctor.declared.files import UnreadError, text_of
 from antiphon_server.doctor.declared.manifests.interpolation import variables_of
 from antiphon_server.doctor.declared.manifests.scene import Scene
-from antiphon_server.doctor.declared.manifests.secrets import plain
+from antiphon_server.doctor.declared.manifests.secrets import exposed, plain
 from antiphon_server.doctor.finding import Finding
 
 STOP_GRACE_S = 90.0
@@ -58,7 +58,8 @@ def _service(path: Path, service: Mapping[str, list[str]], instance: str, host: 
     for line in service.get("EnvironmentFile", ()):
         file = line.removeprefix("-").replace("%i", instance)
         try:
-            read = _file(file, path)
+            place, read = _file(file, path)
+            secrets += exposed(subject, place, read or {})
         except UnreadError as error:
             unread.append(unread_file(subject, error, "its variables, keys above all, were"))
             read = None
@@ -96,19 +97,19 @@ def _sections(text: str) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def _file(name: str, unit_path: Path) -> dict[str, str] | None:
-    """What an environment file sets; None where it is not here.
+def _file(name: str, unit_path: Path) -> tuple[Path, dict[str, str] | None]:
+    """The place of an environment file and what it sets; None where it is not here.
 
     Raises:
         UnreadError
     """
     for place in (Path(name), unit_path.parent / Path(name).name):
         try:
-            return variables_of(text_of(place))
+            return place, variables_of(text_of(place))
         except UnreadError as error:
             if not error.missing:
                 raise
-    return None
+    return Path(name), None
 
 
 def _filled(word: str, env: Mapping[str, str]) -> str:

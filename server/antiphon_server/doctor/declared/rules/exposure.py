@@ -76,13 +76,16 @@ def router_exposed(fleet: Declared) -> Iterator[Hit]:
 @rule(
     "plain-secret",
     Severity.WARNING,
-    "no secret is readable in a manifest",
+    "no secret is readable in a manifest, or in an environment file that every user may read",
     "Manifests are kept, shown and copied; whoever reads one has the key.",
 )
 def plain_secret(fleet: Declared) -> Iterator[Hit]:
     for secret in fleet.plain:
         what = f"{secret.name} is written as it is"
         remedy = "take it from a secret: a Secret reference, ${NAME} with .env kept out of git, or NAME_FILE"
+        if secret.file is not None:
+            what = f"{secret.name} is in {secret.file}, which every user of this machine may read"
+            remedy = f"chmod 600 {secret.file}, or move it into a file of its own that only root may read"
         yield Hit(secret.subject, what, remedy)
 
 
