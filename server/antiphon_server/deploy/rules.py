@@ -11,11 +11,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from antiphon_server.deploy.router_port import port_faults
-from antiphon_server.deploy.site import MOST_ENGINES, Site
+from antiphon_server.deploy.site import MOST_ENGINES, Engines, Site
+from antiphon_server.doctor.declared.manifests.secrets import plain
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.explain import masked
 from antiphon_server.router.config.options import options
 from antiphon_server.router.store.store_url import MEMORY
+from antiphon_server.stack.command import SECRETS, secret_of
 from antiphon_server.stack.models.model import BUILT_IN, HUB_ID
 from antiphon_server.stack.presets import PRESETS
 from antiphon_server.stack.settings import Preset
@@ -27,6 +29,7 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MADE = {"prefill", "decode", "host"}
 """Settings of the router that come from the hosts."""
 SECRETS_FILE = "/etc/antiphon/secrets.env"
+ENGINE_KEY = "ANTIPHON_ENGINE_KEY"
 
 
 def faults_of(site: Site) -> list[Fault]:
@@ -181,7 +184,23 @@ def _environment(site: Site) -> list[Fault]:
         for name, value in site.engines.env.items()
         if set(value) & set("\n\r\0")
     ]
+    return [*faults, *_secrets(site.engines)]
+
+
+def _secrets(engines: Engines) -> list[Fault]:
+    """What everybody on a host could read: environment files are open, and so are command lines."""
+    named = {one.name for one in plain("engines.env", engines.env)} | (SECRETS & engines.env.keys())
+    faults = [_secret(f"engines.env.{name}", name) for name in engines.env if name in named]
+    for role in ("flags", "prefill_flags", "decode_flags"):
+        flags = [word.partition("=")[0] for word in getattr(engines, role)]
+        faults += [_secret(f"engines.{role}.{flag}", name) for flag in flags if (name := secret_of(flag))]
     return faults
+
+
+def _secret(thing: str, variable: str) -> Fault:
+    # vLLM's own name for it is made of ours.
+    name = ENGINE_KEY if variable == "VLLM_API_KEY" else variable
+    return Fault(thing, "***", f"a secret: leave it out, and write {name} into {SECRETS_FILE} on the hosts")
 
 
 def _engines(site: Site) -> list[Fault]:

@@ -102,6 +102,34 @@ def test_a_secret_is_never_shown_and_has_a_place_of_its_own(
     assert "write ANTIPHON_ADMIN_KEY into /etc/antiphon/secrets.env" in told
 
 
+@pytest.mark.parametrize(
+    ("place", "given", "thing", "variable"),
+    [
+        ("env", {"HF_TOKEN": "s3cret"}, "env.HF_TOKEN", "HF_TOKEN"),
+        ("env", {"HF_TOKEN": "$S"}, "env.HF_TOKEN", "HF_TOKEN"),
+        ("env", {"ANTIPHON_ENGINE_KEY": "s3cret"}, "env.ANTIPHON_ENGINE_KEY", "ANTIPHON_ENGINE_KEY"),
+        ("env", {"VLLM_API_KEY": "s3cret"}, "env.VLLM_API_KEY", "ANTIPHON_ENGINE_KEY"),
+        ("env", {"AWS_SECRET_ACCESS_KEY": "s3cret"}, "env.AWS_SECRET_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY"),
+        ("env", {"HTTPS_PROXY": "http://u:s3cret@10.0.0.1"}, "env.HTTPS_PROXY", "HTTPS_PROXY"),
+        ("flags", ["--api-key", "s3cret"], "flags.--api-key", "ANTIPHON_ENGINE_KEY"),
+        ("decode_flags", ["--hf_token=s3cret"], "decode_flags.--hf_token", "HF_TOKEN"),
+    ],
+)
+def test_a_secret_of_engines_is_kept_out_of_files_that_all_may_read(
+    place: str, given: Any, thing: str, variable: str, announcement: dict[str, Any], tmp_path: Path
+) -> None:
+    told = faults(changed(announcement, f"engines.{place}", given), tmp_path)
+    assert "s3cret" not in told
+    assert f"engines.{thing} = ***: a secret: leave it out, and write {variable} into /etc/antiphon" in told
+
+
+def test_what_only_sounds_like_a_secret_is_let_through(announcement: dict[str, Any], tmp_path: Path) -> None:
+    sound = {"TOKENIZERS_PARALLELISM": "false", "HF_TOKEN_PATH": "/etc/antiphon/token", "FI_PROVIDER": "efa"}
+    written = yaml.safe_dump(changed(announcement, "engines.env", sound))
+    (tmp_path / "site.yaml").write_text(written)
+    assert read(tmp_path / "site.yaml").engines.env == sound
+
+
 def test_a_password_of_the_store_is_a_secret_too(announcement: dict[str, Any], tmp_path: Path) -> None:
     told = faults(changed(announcement, "router.store", "redis://:s3cret@10.0.0.20:6379/0"), tmp_path)
     assert "s3cret" not in told
