@@ -126,7 +126,8 @@ class LeaseLimits(msgspec.Struct, frozen=True):
 class Info(msgspec.Struct, frozen=True):
     """Answer of ``GET /antiphon/info``. ``epoch`` changes with every start of the engine. ``capacity``:
     tokens of KV that the engine holds at most, 0 if unknown. ``prefix_caching``: it finds the KV of a
-    prompt's beginning in its own memory."""
+    prompt's beginning in its own memory. ``text_only``: it refuses prompts that are more than token ids
+    (images, embeddings)."""
 
     protocol: int
     engine_id: str
@@ -146,6 +147,7 @@ class Info(msgspec.Struct, frozen=True):
     reuse_reason: str | None = None
     prefix_caching: bool = False
     dtype: str | None = None
+    text_only: bool = False
 
 
 class Prompt(msgspec.Struct, frozen=True):

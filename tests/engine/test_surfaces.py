@@ -24,6 +24,7 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
@@ -142,3 +143,21 @@ def test_forced_calls_come_through_on_both(
         (block,) = answer["content"]
         raw = json.dumps(block["input"])
     assert json.loads(raw) == {"city": "Rome"}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_model_of_text_refuses_images_by_itself(pulling: tuple[Pair, httpx.Client], path: str) -> None:
+    """So the router need not search histories for them; and no engine is blamed."""
+    pair, client = pulling
+    for engine in (pair.prefill, pair.decode):
+        assert httpx.get(f"{engine}/antiphon/info", trust_env=False).json()["text_only"] is True
+    image: dict[str, Any] = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    if path == "/v1/messages":
+        source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+        image = {"type": "image", "source": source}
+    content = [{"type": "text", "text": "What is it?"}, image]
+    body = {"model": MODEL, "max_tokens": 5, "messages": [{"role": "user", "content": content}]}
+    for _ in range(6):
+        reply = client.post(path, json=body)
+        assert (reply.status_code, "multimodal" in reply.text) == (400, True)
+    ask(client, "/v1/messages", messages(salt=uuid.uuid4().hex), uuid.uuid4().hex)

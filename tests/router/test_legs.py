@@ -410,3 +410,16 @@ def test_prefill_leg_is_one_token_however_the_limit_is_written(
     assert leg[ruling] == 1
     assert {leg[name] for name in FORMS[surface].limits if name in leg} == {1}
     assert "min_tokens" not in leg
+
+
+@pytest.mark.parametrize(
+    ("surface", "kind"), [("chat", "image_url"), ("chat", "prompt_embeds"), ("messages", "image")]
+)
+def test_other_parts_than_text_are_searched_for_unless_no_engine_takes_them(
+    surface: Surface, kind: str
+) -> None:
+    body = raw({"model": "m", "messages": [{"role": "user", "content": [{"type": kind}]}]})
+    assert read_ask(surface, body).alone is Reason.MEDIA
+    assert read_ask(surface, body, text_only=True).alone is None
+    stored = {"model": "m", "input": [{"role": "user", "content": [{"type": "input_image"}]}]}
+    assert read_ask("responses", raw(stored), text_only=True).alone is Reason.MEDIA

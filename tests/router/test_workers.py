@@ -19,6 +19,7 @@ from antiphon_server.router.fleet.workers import DuplicateEngineError, UnknownEn
 from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.upstream.upstream import Timeouts, Upstream
 from antiphon_server.simulator import Settings, SimulatedEngine, serve
+from doubles.engine_info import info
 
 Settled = Callable[[Callable[[], object]], Awaitable[None]]
 KEY = Key("t", "m", "", "c")
@@ -380,3 +381,15 @@ async def test_engine_of_another_protocol_gets_no_handles_and_is_told(
     assert (worker.healthy, worker.stock, worker.reuse) == (True, True, False)
     (told,) = [record for record in caplog.records if record.message == "engine.protocol_differs"]
     assert told.__dict__["protocol"] == 2
+
+
+def test_one_engine_that_takes_more_than_text_or_does_not_say_is_enough() -> None:
+    workers = Workers(["http://p"], ["http://d"], Upstream(Timeouts(1, 1, 1)))
+    assert not workers.text_only
+    prefill, decode = workers.prefill[0].engine, workers.decode[0].engine
+    prefill.info = info(text_only=True)
+    assert not workers.text_only
+    decode.info = info(text_only=True)
+    assert workers.text_only
+    decode.info = info(text_only=False)
+    assert not workers.text_only

@@ -40,7 +40,7 @@ def nixl_version() -> str:
 
 async def describe(engine_client: Any, config: Any, model: str) -> Info:
     """Collect :class:`Info`. Asks the workers, so it waits for the engine's running step."""
-    transfer = config.kv_transfer_config
+    transfer, model_config = config.kv_transfer_config, config.model_config
     ranks = await engine_client.collective_rpc("antiphon_describe")
     facts = ranks[0]
     extra = transfer.get_from_extra_config
@@ -66,7 +66,8 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
         reuse=facts["reuse_reason"] is None,
         reuse_reason=facts["reuse_reason"],
         prefix_caching=bool(config.cache_config.enable_prefix_caching),
-        dtype=str(config.model_config.dtype).removeprefix("torch."),
+        text_only=not (model_config.is_multimodal_model or model_config.enable_prompt_embeds),
+        dtype=str(model_config.dtype).removeprefix("torch."),
     )
 
 

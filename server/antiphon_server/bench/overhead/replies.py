@@ -73,6 +73,7 @@ def info(role: str) -> Info:
         leases=LeaseLimits(decode=480.0, prefill=30.0, longest=480.0),
         reuse=True,
         prefix_caching=True,
+        text_only=True,
     )
 
 

@@ -107,6 +107,12 @@ class Workers:
         self._interval = interval
         self._timeouts = Timeouts(timeout, timeout, timeout)
 
+    @property
+    def text_only(self) -> bool:
+        """All engines say so."""
+        engines = self._engines.values()
+        return bool(engines) and all(engine.text_only for engine in engines)
+
     def __iter__(self) -> Iterator[Worker]:
         return iter([*self.prefill, *self.decode])
 

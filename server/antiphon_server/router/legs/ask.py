@@ -41,13 +41,15 @@ class Ask:
     response_id: str | None = None
 
 
-def read_ask(surface: Surface, data: bytes, *, salt: str | None = None) -> Ask:
-    """Parse a client's body. ``salt``: see :func:`salted`.
+def read_ask(surface: Surface, data: bytes, *, salt: str | None = None, text_only: bool = False) -> Ask:
+    """Parse a client's body. ``salt``: see :func:`salted`. ``text_only``: no engine takes anything but text,
+    so that a long history need not be searched for other parts.
 
     Raises:
         MalformedBodyError: see there.
     """
     form = FORMS[surface]
+    tests = form.alone if form.media is None or text_only else (*form.alone, form.media)
     try:
         body = _sanitised(_DECODER.decode(data))
         previous = value(body, "previous_response_id") if surface == "responses" else None
@@ -56,7 +58,7 @@ def read_ask(surface: Surface, data: bytes, *, salt: str | None = None) -> Ask:
             body,
             stream=value(body, "stream") is True,
             token_ids=value(body, "return_token_ids") is True,
-            alone=next((reason for test in form.alone if (reason := test(body)) is not None), None),
+            alone=next((reason for test in tests if (reason := test(body)) is not None), None),
             named={name: value(body, name) for name in BODY_FIELDS if name in body},
             answer_limit=_limit(form, body),
             previous=previous if isinstance(previous, str) else None,

@@ -60,7 +60,8 @@ class Form:
     ``path``: of the endpoint, on the router as on engines. ``limits``: fields that bound the answer's tokens,
     the ruling one first; ``limit``: what bounds it without any. ``answer_only``: what a prefill leg leaves
     out; ``answer_only_if``: what it leaves out when the value says so. ``prefill``: what it adds, such as
-    the wish to see the prompt's ids. ``alone``: tests for what cannot be handed over.
+    the wish to see the prompt's ids. ``alone``: tests for what cannot be handed over; ``media``: one of parts
+    that are not text, which engines that take only text refuse by themselves.
 
     Of streams: ``opening``: how events begin that say no more than that the request was taken, and ``role``,
     what such an event holds where only that tells it from others; ``ends``: how the last event begins.
@@ -73,6 +74,7 @@ class Form:
     ends: tuple[bytes, ...]
     opening: tuple[bytes, ...] = ()
     role: bytes | None = None
+    media: Alone | None = None
     limit: int | None = None
     answer_only: frozenset[str] = frozenset()
     answer_only_if: Mapping[str, Callable[[msgspec.Raw], bool]] = field(default_factory=dict)

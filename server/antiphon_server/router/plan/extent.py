@@ -6,10 +6,10 @@ An estimate for planning only. Whether KV belongs to a prompt is decided by toke
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 
 import msgspec
+import xxhash
 
 _HISTORY = ("messages", "prompt", "input")
 _LAST = re.compile(rb'\s*["\]]\s*\Z')
@@ -31,7 +31,7 @@ class Extent(msgspec.Struct, frozen=True, array_like=True):
 def extent_of(body: Mapping[str, bytes | msgspec.Raw]) -> Extent | None:
     """The extent of a request; None if it has no history."""
     history = _history(body)
-    return None if history is None else Extent(len(history), zlib.crc32(history), _frame(body))
+    return None if history is None else Extent(len(history), _checksum(history), _frame(body))
 
 
 def size_of(body: Mapping[str, bytes | msgspec.Raw]) -> int:
@@ -45,7 +45,7 @@ def grown(before: Extent, body: Mapping[str, bytes | msgspec.Raw]) -> int | None
     history = _history(body)
     if history is None or len(history) < before.size or _frame(body) != before.frame:
         return None
-    if zlib.crc32(history[: before.size]) != before.checksum:
+    if _checksum(history[: before.size]) != before.checksum:
         return None
     return len(history) - before.size
 
@@ -60,8 +60,13 @@ def _history(body: Mapping[str, bytes | msgspec.Raw]) -> memoryview | None:
 
 
 def _frame(body: Mapping[str, bytes | msgspec.Raw]) -> int:
-    checksum = 0
+    own = xxhash.xxh3_64()
     for name in _FRAME:
         if name in body:
-            checksum = zlib.crc32(memoryview(body[name]), zlib.crc32(name.encode(), checksum))
-    return checksum
+            own.update(name.encode())
+            own.update(memoryview(body[name]))
+    return own.intdigest()
+
+
+def _checksum(data: memoryview) -> int:
+    return xxhash.xxh3_64_intdigest(data)

@@ -52,7 +52,7 @@ class Turns:
         """
         state = self._state
         try:
-            ask = read_ask(surface, data)
+            ask = read_ask(surface, data, text_only=state.workers.text_only)
         except MalformedBodyError as error:
             raise BadRequestError(str(error)) from error
         salt = state.tenants.salt(tenant, ask.named.get("cache_salt"))

@@ -75,10 +75,10 @@ class Connection(asyncio.Protocol):
         self._limit = self._deadline = 0.0
         self._paused = False
         self._closed = False
+        self._parser = httptools.HttpResponseParser(self)
         self._begin()
 
     def _begin(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._chunks.clear()
         self._buffered = 0
         self.head_done = False
