@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypeVar
+
+import msgspec
 
 TOLERANCE = 0.01
 """Of log-probabilities, where engines compute in float32: exact answers differ by less than 0.0001 there."""
@@ -12,6 +14,10 @@ ROUGH_TOLERANCE = 0.1
 """Where they compute in 16 bits or fewer."""
 LARGEST_TOLERANCE = 0.5
 """KV of another prompt moves log-probabilities by about 1."""
+
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Form = TypeVar("Form")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +32,96 @@ class Answer:
     ids: tuple[int, ...] = ()
 
 
-def read_completion(reply: Mapping[str, Any]) -> Answer:
-    """Of ``/v1/completions``."""
-    choice = reply["choices"][0]
-    said = choice["logprobs"]
+class MalformedError(Exception):
+    """An answer that is no JSON, or of another form than it should be."""
+
+
+class _Said(msgspec.Struct):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class _Choice(msgspec.Struct):
+    logprobs: _Said
+    text: str = ""
+    token_ids: list[TokenId] | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+
+
+class _Likely(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _Place(_Likely):
+    top_logprobs: list[_Likely]
+
+
+class _Places(msgspec.Struct):
+    content: list[_Place] | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _ChatChoice(msgspec.Struct):
+    message: _Message
+    logprobs: _Places | None = None
+
+
+class _Chat(msgspec.Struct):
+    choices: Annotated[list[_ChatChoice], msgspec.Meta(min_length=1)]
+
+
+def read(raw: bytes, form: type[Form]) -> Form:
+    """JSON of that form, and nothing else: no NaN, no halves of characters, no nesting without end.
+
+    Raises:
+        MalformedError: it is not.
+    """
+    try:
+        return msgspec.json.decode(raw, type=form)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise MalformedError(str(error)) from error
+
+
+def read_completion(raw: bytes) -> Answer:
+    """Of ``/v1/completions``.
+
+    Raises:
+        MalformedError: it is something else.
+    """
+    choice = read(raw, _Completion).choices[0]
+    said = choice.logprobs
+    if not len(said.tokens) == len(said.token_logprobs) == len(said.top_logprobs):
+        raise MalformedError("its log-probabilities are not one for each token")
     return Answer(
-        tuple(said["tokens"]),
-        tuple(said["token_logprobs"]),
-        tuple(said["top_logprobs"]),
-        choice["text"],
-        tuple(choice.get("token_ids") or ()),
+        tuple(said.tokens),
+        tuple(said.token_logprobs),
+        tuple(likely or {} for likely in said.top_logprobs),
+        choice.text,
+        tuple(choice.token_ids or ()),
     )
 
 
-def read_chat(reply: Mapping[str, Any]) -> Answer:
-    """Of ``/v1/chat/completions``."""
-    choice = reply["choices"][0]
-    places: Sequence[Mapping[str, Any]] = (choice["logprobs"] or {}).get("content") or ()
+def read_chat(raw: bytes) -> Answer:
+    """Of ``/v1/chat/completions``.
+
+    Raises:
+        MalformedError: it is something else.
+    """
+    choice = read(raw, _Chat).choices[0]
+    places = (choice.logprobs and choice.logprobs.content) or ()
     return Answer(
-        tuple(place["token"] for place in places),
-        tuple(place["logprob"] for place in places),
-        tuple({one["token"]: one["logprob"] for one in place["top_logprobs"]} for place in places),
-        choice["message"]["content"] or "",
+        tuple(place.token for place in places),
+        tuple(place.logprob for place in places),
+        tuple({one.token: one.logprob for one in place.top_logprobs} for place in places),
+        choice.message.content or "",
     )
 
 

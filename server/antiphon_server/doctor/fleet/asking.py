@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Annotated
 
 import httpx
 import msgspec
 
+from antiphon_server.doctor.fleet.answer import MalformedError, read
 from antiphon_server.doctor.fleet.client import Patience, client
 from antiphon_server.doctor.fleet.facts import (
+    UNREADABLE,
     Engine,
     EngineSeen,
     FleetFacts,
@@ -39,7 +42,7 @@ class _Ready(msgspec.Struct):
 
 class _Card(msgspec.Struct):
     id: str | None = None
-    max_model_len: int | None = None
+    max_model_len: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
 
 
 class _Models(msgspec.Struct):
@@ -89,7 +92,7 @@ def seen_engine(http: httpx.Client, asked: Engine, *, found: bool) -> EngineSeen
             asked = Engine(asked.role, asked.url, asked.info, "refuses the key that was given", Trouble.KEY)
         metrics = http.get(f"{asked.url}/metrics")
         counted = mishaps(metrics.text) if metrics.status_code == 200 else None
-    except (httpx.HTTPError, ValueError):
+    except (httpx.HTTPError, *UNREADABLE):
         pass  # what it does not tell is not judged
     return EngineSeen(asked, counted, card.id, card.max_model_len, found)
 
@@ -102,7 +105,7 @@ def _ask_router(target: FleetTarget, patience: Patience) -> RouterSeen:
             return _seen_router(http, url, target)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return RouterSeen(url, {RouterTrouble.SILENT: f"does not answer ({error or type(error).__name__})"})
-    except (msgspec.DecodeError, ValueError) as error:
+    except (MalformedError, *UNREADABLE) as error:
         return RouterSeen(url, {RouterTrouble.SILENT: f"answers as no router of this version does ({error})"})
 
 
@@ -110,7 +113,7 @@ def _seen_router(http: httpx.Client, url: str, target: FleetTarget) -> RouterSee
     troubles: dict[RouterTrouble, str] = {}
     http.get(f"{url}/health").raise_for_status()
     said = http.get(f"{url}/ready")
-    ready = msgspec.json.decode(said.content, type=_Ready)
+    ready = read(said.content, _Ready)
     if said.status_code != 200:
         troubles[RouterTrouble.UNREADY] = ready.status
     models = http.get(f"{url}/v1/models", headers=bearer(target.api_key))
@@ -121,7 +124,7 @@ def _seen_router(http: httpx.Client, url: str, target: FleetTarget) -> RouterSee
     if target.admin_key is not None:
         config = http.get(f"{url}/admin/config", headers=bearer(target.admin_key))
         if config.status_code == 200:
-            times = msgspec.json.decode(config.content, type=_Config).settings
+            times = read(config.content, _Config).settings
         else:
             troubles[RouterTrouble.ADMIN_KEY] = f"{config.status_code} for /admin/config"
     metrics = http.get(f"{url}/metrics")
@@ -133,7 +136,7 @@ def _seen_router(http: httpx.Client, url: str, target: FleetTarget) -> RouterSee
 def _card(models: httpx.Response) -> _Card:
     """The first model that is served; without a name where none is told."""
     try:
-        found = msgspec.json.decode(models.content, type=_Models).data if models.status_code == 200 else []
-    except msgspec.DecodeError:
+        found = read(models.content, _Models).data if models.status_code == 200 else []
+    except MalformedError:
         found = []
     return found[0] if found else _Card()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from antiphon_server.router.config.bounded import Bounded, endless
+from antiphon_server.router.config.bounded import Bounded, certificates, endless
 
 LEGS = 10
 """Times ``--timeout`` that a probe's leg may take. Prompts are chosen so that a slow engine computes one in
@@ -48,7 +48,7 @@ class _Transport(httpx.BaseTransport):
         self._runner = asyncio.Runner()
         # No idle connections: engines close them after some seconds, and a dead one would be met here.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._bounded = Bounded(httpx.AsyncHTTPTransport(trust_env=False, limits=limits), left)
+        self._bounded = Bounded(httpx.AsyncHTTPTransport(verify=certificates(), limits=limits), left)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         return self._runner.run(self._bounded.handle_async_request(request))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import msgspec
 
 from antiphon_server.doctor.finding import Fact, Finding
 from antiphon_server.doctor.fleet import checks, words
-from antiphon_server.doctor.fleet.answer import Answer, gap, read_chat, tolerance
+from antiphon_server.doctor.fleet.answer import Answer, MalformedError, gap, read, read_chat, tolerance
 from antiphon_server.doctor.fleet.asking import bearer
 from antiphon_server.doctor.fleet.client import Patience, client
 from antiphon_server.doctor.fleet.exactness import Compared, judged
@@ -51,6 +51,18 @@ class Talked:
     appended: Compared
     rewritten: Compared
     reuse: tuple[str, ...]
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Part(msgspec.Struct):
+    delta: _Delta
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Part] | None = None
 
 
 class Conversation:
@@ -105,15 +117,20 @@ class Conversation:
         text = ""
         for line in raw.splitlines():
             if line.startswith(b"data: {"):
-                for choice in json.loads(line.removeprefix(b"data: ")).get("choices", ()):
-                    text += choice["delta"].get("content") or ""
+                try:
+                    choices = read(line.removeprefix(b"data: "), _Chunk).choices
+                except MalformedError as error:
+                    raise LegError(
+                        self._router, f"{PATH} streams something else than a chat ({error})"
+                    ) from error
+                text += "".join(choice.delta.content or "" for choice in choices or ())
         return text
 
     def _ask(self, messages: Messages, salt: str, conversation: str | None) -> Answer:
         body = {**self._body(messages, salt), "logprobs": True, "top_logprobs": LIKELY}
         try:
-            return read_chat(self._send(body, conversation).json())
-        except (ValueError, KeyError, TypeError) as error:
+            return read_chat(self._send(body, conversation).content)
+        except MalformedError as error:
             raise LegError(self._router, f"{PATH} answers something else than a chat ({error})") from error
 
     def _body(self, messages: Messages, salt: str) -> dict[str, Any]:

@@ -29,6 +29,10 @@ _FAILED = ("vllm:nixl_num_failed_transfers_total", "vllm:nixl_num_failed_notific
 _LATE = "vllm:nixl_num_notifications_after_expiry_total"
 
 
+UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+"""What a ``/metrics`` page raises that is none: its parser trusts it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mishaps:
     """What went wrong with transfers since the engine's start. ``failed``: transfers; ``late``: reads that
@@ -39,7 +43,7 @@ class Mishaps:
 
 
 def mishaps(metrics: str) -> Mishaps:
-    """Of an engine's ``/metrics`` page."""
+    """Of an engine's ``/metrics`` page. Raises one of :data:`UNREADABLE`."""
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
@@ -121,7 +125,8 @@ class RouterSeen:
 
 
 def read_router(metrics: str) -> tuple[tuple[WorkerSeen, ...], int]:
-    """Of a router's ``/metrics`` page: its engines, and handles that name a loopback address."""
+    """Of a router's ``/metrics`` page: its engines, and handles that name a loopback address.
+    Raises one of :data:`UNREADABLE`."""
     gauges: dict[str, dict[tuple[str, str], float]] = {}
     loopback = 0.0
     for family in text_string_to_metric_families(metrics):

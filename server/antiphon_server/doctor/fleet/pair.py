@@ -13,8 +13,9 @@ import msgspec
 
 from antiphon_server.bench import counters
 from antiphon_server.bench.counters import Counters
-from antiphon_server.doctor.fleet.answer import Answer, read_completion
+from antiphon_server.doctor.fleet.answer import Answer, Form, MalformedError, TokenId, read, read_completion
 from antiphon_server.doctor.fleet.client import Patience, client
+from antiphon_server.doctor.fleet.facts import UNREADABLE
 from antiphon_server.protocol import (
     HANDLE_OBJECT,
     LEASES_PATH,
@@ -30,6 +31,18 @@ from antiphon_server.router.legs.bodies import append_body, decode_body, prefill
 PATH = "/v1/completions"
 LIKELY = 5
 """Likeliest tokens asked for; vLLM gives no more on this surface unless told to."""
+
+
+FEWEST = 64
+"""Characters of a text for each of its tokens at most: they have some four, and in any case fewer."""
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[TokenId]
+
+
+class _Handed(msgspec.Struct):
+    kv_transfer_params: dict[str, Any] | None = None
 
 
 class LegError(Exception):
@@ -87,7 +100,11 @@ class Pair:
     def ids(self, text: str) -> list[int]:
         """Token ids of a text, without those that a tokenizer adds around it."""
         asked = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        found: list[int] = self._post(self.decode, "/tokenize", json.dumps(asked).encode())["tokens"]
+        raw = self._send(self.decode, "/tokenize", json.dumps(asked).encode())
+        found = self._read(self.decode, "/tokenize", raw, _Tokens).tokens
+        if len(found) < len(text) // FEWEST:  # who wants so many of them would ask for ever longer texts
+            said = f"/tokenize makes {len(found)} tokens of {len(text)} characters"
+            raise LegError(self.decode, said)
         return found
 
     def cold(self, prompt: Sequence[int], salt: str, tokens: int) -> tuple[Answer, Handle]:
@@ -105,6 +122,7 @@ class Pair:
         """
         ask = self._ask(prompt, salt, tokens)
         raw = self._send(self.prefill, PATH, prefill_body(ask, handle))
+        self._read(self.prefill, PATH, raw, dict[str, Any])  # the router believes that engines mean well
         filled = read_filled(raw)
         if filled is None:
             raise LegError(self.prefill, "its prefill leg returns no handle (kv_transfer_params)")
@@ -112,9 +130,10 @@ class Pair:
             self.hosts[self.prefill] = filled.remote_host
         if filled.lease is not None:  # until decode has read it
             self._left.append((self.prefill, filled.lease))
-        reply = self._post(self.decode, PATH, decode_body(ask, filled))
+        raw = self._send(self.decode, PATH, decode_body(ask, filled))
         self._left = [left for left in self._left if left != (self.prefill, filled.lease)]
-        return self._answer(reply), self._handle(reply), filled.seal
+        handle = self._handle(raw)
+        return self._answer(raw), handle, filled.seal
 
     def straight(self, prompt: Sequence[int], salt: str, tokens: int) -> tuple[Answer, Handle]:
         """A turn on decode alone that leaves a handle.
@@ -122,13 +141,14 @@ class Pair:
         Raises:
             LegError: see :meth:`turn`.
         """
-        reply = self._post(self.decode, PATH, append_body(self._ask(prompt, salt, tokens)))
-        return self._answer(reply), self._handle(reply)
+        raw = self._send(self.decode, PATH, append_body(self._ask(prompt, salt, tokens)))
+        handle = self._handle(raw)
+        return self._answer(raw), handle
 
     def plain(self, prompt: Sequence[int], salt: str, tokens: int) -> Answer:
         """Full recomputation on decode, which leaves nothing."""
         ask = self._ask(prompt, salt, tokens)
-        return self._answer(self._post(self.decode, PATH, decode_body(ask, None)))
+        return self._answer(self._send(self.decode, PATH, decode_body(ask, None)))
 
     def streamed(self, prompt: Sequence[int], salt: str, tokens: int) -> Handle | None:
         """The handle at the end of a stream of decode's, None where there is none."""
@@ -137,13 +157,8 @@ class Pair:
         events = [line.removeprefix(b"data: ") for line in raw.splitlines() if line.startswith(b"data: ")]
         if len(events) < 2 or events[-1] != b"[DONE]":
             raise LegError(self.decode, "its stream does not end with [DONE]")
-        try:
-            last = json.loads(events[-2])
-        except ValueError as error:
-            raise LegError(self.decode, f"its stream's last event is not JSON: {error}") from error
-        if last.get("object") != HANDLE_OBJECT:
-            return None
-        return self._handle(last)
+        last = self._read(self.decode, "its stream's last event", events[-2], dict[str, Any])
+        return self._handle(events[-2]) if last.get("object") == HANDLE_OBJECT else None
 
     def release(self, url: str, lease: str) -> bool:
         """End a lease. False where the engine does not know it, or has no leases to end."""
@@ -151,10 +166,7 @@ class Pair:
             return False
         self._left = [left for left in self._left if left != (url, lease)]
         raw = self._send(url, LEASES_PATH, json.dumps({"release": [lease]}).encode())
-        try:
-            return msgspec.json.decode(raw, type=LeaseReply).leases.get(lease) != "unknown"
-        except msgspec.DecodeError as error:
-            raise LegError(url, f"{LEASES_PATH} is malformed: {error}") from error
+        return self._read(url, LEASES_PATH, raw, LeaseReply).leases.get(lease) != "unknown"
 
     def _release_all(self) -> None:
         """However late it is; once for each engine, so that one that hangs costs one answer's time."""
@@ -172,7 +184,10 @@ class Pair:
             reply = self._http.get(f"{url}/metrics", timeout=self._patience.answer).raise_for_status()
         except httpx.HTTPError as error:
             raise LegError(url, f"/metrics: {error or type(error).__name__}") from error
-        return counters.read(reply.text).counters
+        try:
+            return counters.read(reply.text).counters
+        except UNREADABLE as error:
+            raise LegError(url, f"/metrics cannot be read: {error}") from error
 
     def _ask(self, prompt: Sequence[int], salt: str, tokens: int) -> Ask:
         self.spent += len(prompt)
@@ -189,30 +204,29 @@ class Pair:
         }
         return read_ask("completions", json.dumps(body).encode())
 
-    def _answer(self, reply: Mapping[str, Any]) -> Answer:
+    def _answer(self, raw: bytes) -> Answer:
         try:
-            return read_completion(reply)
-        except (KeyError, IndexError, TypeError) as error:
+            return read_completion(raw)
+        except MalformedError as error:
             raise LegError(
                 self.decode, f"{PATH} answers something else than a completion ({error})"
             ) from error
 
-    def _handle(self, reply: Mapping[str, Any]) -> Handle:
-        handle = reply.get("kv_transfer_params")
-        lease = handle.get("remote_request_id") if isinstance(handle, dict) else None
-        if not isinstance(handle, dict) or not isinstance(lease, str):
+    def _handle(self, raw: bytes) -> Handle:
+        handle = self._read(self.decode, PATH, raw, _Handed).kv_transfer_params
+        lease = (handle or {}).get("remote_request_id")
+        if handle is None or not isinstance(lease, str):
             raise LegError(self.decode, "its decode leg returns no handle (kv_transfer_params)")
         self._left.append((self.decode, lease))
         if isinstance(host := handle.get("remote_host"), str):
             self.hosts[self.decode] = host
         return handle
 
-    def _post(self, url: str, path: str, body: bytes) -> Any:
-        raw = self._send(url, path, body)
+    def _read(self, url: str, what: str, raw: bytes, form: type[Form]) -> Form:
         try:
-            return json.loads(raw)
-        except ValueError as error:
-            raise LegError(url, f"{path} answers no JSON: {error}") from error
+            return read(raw, form)
+        except MalformedError as error:
+            raise LegError(url, f"{what} answers something else than it should ({error})") from error
 
     def _send(self, url: str, path: str, body: bytes) -> bytes:
         try:

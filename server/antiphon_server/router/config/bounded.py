@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,12 @@ METRICS_BYTES = 4 * 1024**2
 """Most of a ``/metrics`` page. One of a large fleet's router has some hundred kilobytes."""
 OTHER_BYTES = 1024**2
 """Most of any other reply. The ids of a prompt of some thousand tokens take tens of kilobytes."""
+
+
+@functools.cache
+def certificates() -> ssl.SSLContext:
+    """Whom to trust; reading them takes longer than an answer."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def endless() -> float:
@@ -26,7 +34,7 @@ class Bounded(httpx.AsyncBaseTransport):
     seconds that remain for all requests together."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport | None = None, left: Callable[[], float] = endless):
-        self._inner = inner or httpx.AsyncHTTPTransport(trust_env=False)
+        self._inner = inner or httpx.AsyncHTTPTransport(verify=certificates())
         self._left = left
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -44,6 +52,8 @@ class Bounded(httpx.AsyncBaseTransport):
                 return await self._whole(request)
         except TimeoutError as error:
             raise httpx.ReadTimeout(told, request=request) from error
+        except (ValueError, ArithmeticError, ExceptionGroup) as error:  # no such port, or no such name
+            raise httpx.ConnectError("its address is none", request=request) from error
         except httpx.TimeoutException as error:
             raise type(error)(told, request=request) from error
 
