@@ -11,6 +11,8 @@ from antiphon_server.deploy.site import Host, Site
 
 REMOTE = "antiphon"
 """Folder in the login's home."""
+FIRST_START_S = 3600
+"""To wait for engines that fetch their model first."""
 NEW_KEY = '[ -n "$KEY" ] || [ -z "$ASKED" ] || KEY=$(openssl rand -hex 32)'
 NO_KEY = ': "${KEY:?some host was not reached, or none has a key: look, then set KEY to the one for all}"'
 """A second key would cut off those that have the first."""
@@ -34,9 +36,9 @@ def steps(site: Site, hosts: Sequence[HostFiles], out: Path) -> list[str]:
     lines += _key(site, hosts)
     lines.append("# 4. Start: engines everywhere, the routers beside them")
     lines += [f"{ssh[one.name]} sudo {REMOTE}/start.sh" for one in hosts]
-    lines.append("# 5. Wait until all is up (engines load the model: minutes)")
+    lines.append("# 5. Wait until all is up (the first start fetches the model)")
     lines += [
-        f"{ssh[one.name]} sudo {REMOTE}/check.sh --wait 1800"
+        f"{ssh[one.name]} sudo {REMOTE}/check.sh --wait {FIRST_START_S}"
         for one in [*engines, *_others(routers, engines)]
     ]
     lines += [f"# The router: {one.router_url}/v1" for one in routers]

@@ -4,7 +4,7 @@
 #   sudo ./prepare.sh [--dry-run]
 #
 # Versions and sources, each an environment variable:
-#   VLLM_VERSION NIXL_VERSION EFA_VERSION PYTHON_VERSION
+#   VLLM_VERSION NIXL_VERSION EFA_INSTALLER_VERSION PYTHON_VERSION
 #   ANTIPHON_PACKAGE   wheel, checkout or requirement; default: the newest antiphon-*.whl beside this script
 #   HUGE_PAGES         2 MiB pages to reserve, e.g. 5128; default: none are touched
 set -euo pipefail
@@ -13,10 +13,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 VLLM_VERSION="${VLLM_VERSION:-0.32.0}"
 NIXL_VERSION="${NIXL_VERSION:-1.5.1}"
-EFA_VERSION="${EFA_VERSION:-1.50.0}"
+EFA_INSTALLER_VERSION="${EFA_INSTALLER_VERSION:-1.50.0}"
 PYTHON_VERSION="${PYTHON_VERSION:-3.12}"
 HUGE_PAGES="${HUGE_PAGES:-}"
-EFA_URL="${EFA_URL:-https://efa-installer.amazonaws.com/aws-efa-installer-$EFA_VERSION.tar.gz}"
+EFA_URL="${EFA_URL:-https://efa-installer.amazonaws.com/aws-efa-installer-$EFA_INSTALLER_VERSION.tar.gz}"
 
 case "${1:-}" in
     "") ;;
@@ -33,12 +33,12 @@ check_driver() {
     if [[ -n "$DRY_RUN" ]]; then
         say "no GPU here: a host of engines needs the driver"
     else
-        fail "nvidia-smi finds no GPU: start from an image with the driver (docs/efa.md, step 2), or install it"
+        fail "nvidia-smi finds no GPU: start from an image with the driver (docs/efa.md, step 1), or install it"
     fi
 }
 
 install_efa() {
-    say "EFA software $EFA_VERSION"
+    say "EFA software $EFA_INSTALLER_VERSION"
     if PATH="$PATH:/opt/amazon/efa/bin" timeout 60 fi_info -p efa -t FI_EP_RDM > /dev/null 2>&1; then
         say "fi_info finds EFA: nothing to install"
         return

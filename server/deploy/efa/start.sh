@@ -45,4 +45,4 @@ while IFS= read -r unit; do
     say "$unit"
     run systemctl enable --now "$unit"
 done < <(units)
-say "started; engines load the model for minutes. ./check.sh --wait 1800 waits; journalctl -u 'antiphon-*' -f shows why not"
+say "started; engines load the model for minutes. ./check.sh --wait 3600 waits; journalctl -u 'antiphon-*' -f shows why not"

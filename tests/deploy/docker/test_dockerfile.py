@@ -52,7 +52,7 @@ def test_hosts_without_containers_get_the_same_versions() -> None:
     """A host's ``prepare.sh``; the user space of EFA is the host's there, and the image's here."""
     prepare = (ROOT / "server" / "deploy" / "efa" / "prepare.sh").read_text()
     installed = dict(re.findall(r'^(\w+_VERSION)="\$\{\w+:-(.*)\}"$', prepare, re.MULTILINE))
-    assert installed["EFA_VERSION"] == knobs()["EFA_INSTALLER_VERSION"]
+    assert installed["EFA_INSTALLER_VERSION"] == knobs()["EFA_INSTALLER_VERSION"]
     assert installed["NIXL_VERSION"] == knobs()["NIXL_VERSION"]
     assert installed["VLLM_VERSION"] == knobs()["VLLM_IMAGE"].partition(":v")[2]
 

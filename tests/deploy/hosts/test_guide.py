@@ -14,6 +14,7 @@ import yaml
 
 from antiphon_server.cli import app
 from antiphon_server.deploy.site import Engines, Host, Site
+from antiphon_server.deploy.steps import FIRST_START_S
 from deploy.hosts.sites import EXAMPLES
 from rig.recipe import ROOT
 
@@ -79,7 +80,33 @@ def test_scripts_are_called_as_they_are_named() -> None:
     assert called == {path.name for path in EXAMPLES.glob("*.sh")} - {"common.sh"}
 
 
-@pytest.mark.parametrize("name", ["VLLM_VERSION", "NIXL_VERSION", "EFA_VERSION", "PYTHON_VERSION"])
+@pytest.mark.parametrize("name", ["VLLM_VERSION", "NIXL_VERSION", "EFA_INSTALLER_VERSION", "PYTHON_VERSION"])
 def test_versions_are_those_that_are_installed(name: str) -> None:
     (default,) = re.findall(rf'^{name}="\$\{{{name}:-(.*)\}}"$', PREPARE, re.MULTILINE)
     assert re.search(rf"`{name}`\s+\({re.escape(default)}[;)]", GUIDE)
+
+
+def test_the_wait_for_a_first_start_is_the_same_everywhere() -> None:
+    start = (EXAMPLES / "start.sh").read_text()
+    assert {int(found) for found in re.findall(r"--wait (\d+)", GUIDE + start)} == {FIRST_START_S}
+
+
+def test_scripts_name_steps_of_the_guide_that_tell_of_it() -> None:
+    (number,) = re.findall(r"docs/efa\.md, step (\d)", PREPARE)
+    step = GUIDE.partition(f"\n## {number}. ")[2].partition("\n## ")[0]
+    assert "NVIDIA's driver" in step
+
+
+def test_no_ssh_swallows_the_commands_behind_it() -> None:
+    """One with a command may read only what is piped into it; one without is for people."""
+    lines = [line.strip() for block in SHELL for line in re.split(r";|\n", block)]
+    called = [line for line in lines if re.match(r"ssh (-n )?ubuntu@\S+ +[^ #]", line)]
+    assert len(called) > 5
+    assert [line for line in called if not line.startswith("ssh -n ")] == []
+
+
+def test_engines_are_asked_from_hosts_alone() -> None:
+    """The desk need not reach their ports: before such a command stands an ssh into a host."""
+    for block in SHELL:
+        before, found, _ = block.partition(":8100")
+        assert not found or re.search(r"^ssh ubuntu@\S+(\s+#.*)?$", before, re.MULTILINE), block

@@ -121,7 +121,12 @@ def test_a_dry_run_changes_nothing(script: str, host: Path, machine: Machine) ->
 
 def test_preparing_installs_the_versions_that_are_named(host: Path, machine: Machine) -> None:
     (host / "antiphon-9.9-py3-none-any.whl").write_text("")
-    named = {"VLLM_VERSION": "1.2.3", "NIXL_VERSION": "4.5.6", "EFA_VERSION": "7.8.9", "HUGE_PAGES": "128"}
+    named = {
+        "VLLM_VERSION": "1.2.3",
+        "NIXL_VERSION": "4.5.6",
+        "EFA_INSTALLER_VERSION": "7.8.9",
+        "HUGE_PAGES": "128",
+    }
     said = machine.run(host / "prepare.sh", "--dry-run", **named).stdout
     for wanted in (
         "vllm==1.2.3",
