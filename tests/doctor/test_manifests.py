@@ -227,7 +227,7 @@ def test_profiles_are_looked_at_one_by_one(tmp_path: Path) -> None:
 STRANGERS = """
   web: {command: "sh -c 'echo it"}
   site: nginx
-  old: !reset null
+  old: !reset {image: antiphon/engine, command: [prefill, --tensor-parallel, "0"]}
   ports: {image: nginx, ports: !override ["80:80"], environment: !reset null, deploy: {replicas: x}}
 """
 
