@@ -30,7 +30,7 @@ done
 for file in "$HERE"/*.service; do
     run install -D -m 0644 "$file" "$ETC/systemd/system/$(basename "$file")"
 done
-# Engines that an earlier site had here.
+# Engines and a router that an earlier site had here.
 for file in "$ETC"/antiphon/engine-*.env; do
     engine="$(basename "$file" .env)"
     engine="${engine#engine-}"
@@ -39,6 +39,10 @@ for file in "$ETC"/antiphon/engine-*.env; do
         run rm "$file"
     fi
 done
+if [[ -z "$ROUTER_URL" && -e "$ETC/antiphon/router.env" ]]; then
+    run systemctl disable --now antiphon-router.service
+    run rm "$ETC/antiphon/router.env"
+fi
 run systemctl daemon-reload
 
 while IFS= read -r unit; do

@@ -209,6 +209,20 @@ def test_engines_of_an_earlier_site_go(host: Path, machine: Machine) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="scripts that change the machine want root")
+def test_a_router_that_is_elsewhere_now_goes(host: Path, machine: Machine) -> None:
+    """What was copied for the earlier site still lies in the folder."""
+    machine.software()
+    (machine.etc / "antiphon").mkdir()
+    (machine.etc / "antiphon" / "secrets.env").write_text("")
+    (host / "host.env").write_text("PRESET=efa\nENGINES=decode-0\nENGINE_URLS=http://x\nROUTER_URL=\n")
+    assert machine.run(host / "start.sh").returncode == 0
+    called = machine.called()
+    assert "systemctl disable --now antiphon-router.service" in called
+    assert "systemctl enable --now antiphon-router.service" not in called
+    assert "antiphon/router.env" not in machine.files()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="scripts that change the machine want root")
 def test_starting_asks_for_software_and_a_key_first(host: Path, machine: Machine) -> None:
     assert "run prepare.sh first" in machine.run(host / "start.sh").stderr
     machine.software()
