@@ -72,13 +72,30 @@ def test_a_warning_ends_with_1_only_when_strict(stack: Path) -> None:
     [
         (("no-such.yaml",), "no-such.yaml is not there"),
         (("--router", "localhost:8000"), "'localhost:8000' is not http"),
-        (("--prefill", "ftp://a"), "'ftp://a' is not http"),
+        (("--prefill", "ftp://a"), "--prefill 'ftp://a' is not http"),
+        (("--router", ""), "--router is empty"),
+        (("--machine", "--decode", " "), "--decode is empty"),
+        (("--prefill", ""), "--prefill is empty"),
+        (("--prefill", "http://a:99999"), "--prefill 'http://a:99999' is not http"),
+        (("--decode", "http://[::1"), "--decode 'http://[::1' is not http"),
+        (("--decode", "http://a:0"), "--decode 'http://a:0' is not http"),
+        (("--router", "http://a?b"), "--router 'http://a?b' is not http"),
+        (("--router", "http://r", "--timeout", "nan"), "--timeout nan"),
     ],
 )
 def test_what_it_cannot_look_at_ends_with_2(words: tuple[str, ...], told: str) -> None:
     ran = call(*words)
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert told in ran.stderr
+
+
+def test_passwords_and_keys_that_cannot_be_sent_are_refused_untold() -> None:
+    ran = call("--router", "http://me:secret-one@r")
+    assert (ran.exit_code, "--router names a user" in ran.stderr) == (2, True)
+    assert "secret-one" not in ran.output
+    ran = call("--router", "http://127.0.0.1:9", env={"ANTIPHON_API_KEY": "secret-one\n"})
+    assert (ran.exit_code, "ANTIPHON_API_KEY holds" in ran.stderr) == (2, True)
+    assert "secret-one" not in ran.output
 
 
 def test_json_has_the_form_that_the_guide_shows(stack: Path) -> None:

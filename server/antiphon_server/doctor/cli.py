@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
+from urllib.parse import urlsplit
 
 import typer
 
@@ -109,22 +111,48 @@ def _fleet(
     router: str | None, prefill: Sequence[str], decode: Sequence[str], probe: bool, timeout: float
 ) -> FleetTarget | None:
     from antiphon_server.doctor.fleet.target import FleetTarget
-    from antiphon_server.router.upstream.upstream import Origin
 
-    if not (router or prefill or decode):
+    if not math.isfinite(timeout):
+        raise ValueError(f"--timeout {timeout}: give seconds")
+    if router is None and not (prefill or decode):
         return None
-    for url in filter(None, (router, *prefill, *decode)):
-        Origin.parse(url)
     return FleetTarget(
-        router.rstrip("/") if router else None,
-        tuple(url.rstrip("/") for url in prefill),
-        tuple(url.rstrip("/") for url in decode),
-        engine_key=os.environ.get("ANTIPHON_ENGINE_KEY") or None,
-        api_key=os.environ.get("ANTIPHON_API_KEY") or None,
-        admin_key=os.environ.get("ANTIPHON_ADMIN_KEY") or None,
+        _url("--router", router) if router is not None else None,
+        tuple(_url("--prefill", url) for url in prefill),
+        tuple(_url("--decode", url) for url in decode),
+        engine_key=_key("ANTIPHON_ENGINE_KEY"),
+        api_key=_key("ANTIPHON_API_KEY"),
+        admin_key=_key("ANTIPHON_ADMIN_KEY"),
         probe=probe,
         timeout=timeout,
     )
+
+
+def _url(option: str, given: str) -> str:
+    """A base URL. Raises ValueError with the option and what it was given, but never a password."""
+    import httpx
+
+    form = "http(s)://host[:port]"
+    if not given.strip():
+        raise ValueError(f"{option} is empty: give {form}; is the variable set that it was taken from?")
+    if "@" in given:
+        raise ValueError(f"{option} names a user or password, which is never sent: leave it out")
+    try:
+        url = httpx.URL(given)
+        port = urlsplit(given).port
+    except (ValueError, httpx.InvalidURL) as error:
+        raise ValueError(f"{option} {given!r} is not {form}: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host or port == 0 or url.query or url.fragment:
+        raise ValueError(f"{option} {given!r} is not {form}: give the address that it serves on")
+    return given.rstrip("/")
+
+
+def _key(name: str) -> str | None:
+    """Raises ValueError where no header can carry it."""
+    key = os.environ.get(name) or None
+    if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise ValueError(f"{name} holds a line's end, white space or other letters than ASCII's: no key does")
+    return key
 
 
 def _fail(message: str) -> NoReturn:
