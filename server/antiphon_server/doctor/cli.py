@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -112,8 +111,6 @@ def _fleet(
 ) -> FleetTarget | None:
     from antiphon_server.doctor.fleet.target import FleetTarget
 
-    if not math.isfinite(timeout):
-        raise ValueError(f"--timeout {timeout}: give seconds")
     if router is None and not (prefill or decode):
         return None
     return FleetTarget(
