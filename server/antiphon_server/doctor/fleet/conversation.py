@@ -149,7 +149,7 @@ class Conversation:
         except httpx.HTTPError as error:
             raise LegError(self._router, f"{PATH}: {error or type(error).__name__}") from error
         if reply.status_code != 200:
-            raise LegError(self._router, f"{PATH} answers {reply.status_code}: {reply.text[:300]}")
+            raise LegError(self._router, f"{PATH} answers {reply.status_code}: {reply.text}")
         if conversation is not None:
             self._reuse.append(reply.headers.get("X-Antiphon-Reuse", ""))
         return reply

@@ -19,6 +19,7 @@ from antiphon_server.doctor.fleet import (
 from antiphon_server.doctor.fleet.checks import FLEET
 from antiphon_server.doctor.fleet.client import RUN, Patience, run_s
 from antiphon_server.doctor.fleet.facts import EngineSeen, FleetFacts, RouterTrouble
+from antiphon_server.doctor.fleet.foreign import cleaned
 from antiphon_server.doctor.fleet.pair import LegError, Pair
 from antiphon_server.doctor.fleet.target import FleetTarget
 from antiphon_server.router.fleet.build import incompatible
@@ -57,7 +58,8 @@ def examine(target: FleetTarget, *, clock: Callable[[], float] = time.monotonic)
         frozenset(check.word for check in FLEET if check.word not in _PROBED),
     )
     probed = list(_probes(seen, target, patience, clock)) if target.probe else []
-    return together([looked, *probed, _in_time(patience, run_s(target.timeout))])
+    found = together([looked, *probed, _in_time(patience, run_s(target.timeout))])
+    return cleaned(found, target.keys)
 
 
 def _in_time(patience: Patience, whole: float) -> Examination:

@@ -234,5 +234,5 @@ class Pair:
         except httpx.HTTPError as error:
             raise LegError(url, f"{path}: {error or type(error).__name__}") from error
         if reply.status_code != 200:
-            raise LegError(url, f"{path} answers {reply.status_code}: {reply.text[:300]}")
+            raise LegError(url, f"{path} answers {reply.status_code}: {reply.text}")
         return reply.content

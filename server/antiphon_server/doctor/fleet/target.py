@@ -19,3 +19,8 @@ class FleetTarget:
     admin_key: str | None = None
     probe: bool = True
     timeout: float = 5.0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All that are sent."""
+        return tuple(filter(None, (self.engine_key, self.api_key, self.admin_key)))
