@@ -92,6 +92,14 @@ def test_reply_without_handle_fills_nothing(data: bytes) -> None:
     assert read_filled(data) is None
 
 
+def test_reply_that_nests_too_deeply_is_no_reply_of_ours() -> None:
+    deep = b"[" * 100_000
+    filled = b'{"kv_transfer_params":' + deep
+    assert read_filled(filled) is None
+    assert strip(filled, True) == (filled, None)
+    assert failure("chat", b'data: {"error":' + deep + b"\n\n") is None
+
+
 def test_decode_alone_gets_no_handle() -> None:
     leg = json.loads(decode_body(read_ask("chat", raw({**CHAT, **LIMITS})), None))
     assert "kv_transfer_params" not in leg

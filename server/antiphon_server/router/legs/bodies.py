@@ -93,7 +93,7 @@ def read_filled(data: bytes) -> Filled | None:
     try:
         reply = msgspec.json.decode(data, type=_PrefillReply)
         handle = _DECODER.decode(reply.kv_transfer_params)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     lease = value(handle, "remote_request_id")
     seal = seal_of({name: msgspec.json.decode(raw) for name, raw in handle.items() if name == "antiphon"})

@@ -44,7 +44,7 @@ def failure(surface: Surface, data: bytes) -> Failure | None:
         error = msgspec.json.decode(payload)["error"]
         # Anthropic's form has no code.
         code = error.get("code", 500)
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return Failure(code, payload) if isinstance(code, int) and 500 <= code < 600 else None
 

@@ -38,7 +38,7 @@ def strip(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:
         if inner is not None and bytes(inner).startswith(b"{"):
             stripped, handle = strip(bytes(inner), token_ids)
             return _ENCODE({**reply, _NESTED: msgspec.Raw(stripped)}), handle
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return data, None
     before = len(reply)
     raw = reply.pop(ENGINES_OWN[0], None)
