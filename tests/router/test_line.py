@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from antiphon_server.router.gate.line import LONGEST_BODY, Line, line_of, offer
+from antiphon_server.router.gate import bounds
+from antiphon_server.router.gate.line import LONGEST_BODY, Line, offer, take_line
 from antiphon_server.router.turn.reply import Reply
 
 Message = dict[str, Any]
@@ -105,7 +108,7 @@ def test_offered_where_the_whole_body_will_be_here(length: bytes | None, waits: 
     _, transport, cycle = a_line(waiting_for_100_continue=waits)
     scope: dict[str, Any] = {"headers": [(b"content-length", length)] if length is not None else []}
     line = offer(scope, cycle, cast("asyncio.Transport", transport))
-    assert (line is not None, line_of(scope)) == (offered, line)
+    assert (line is not None, take_line(scope)) == (offered, line)
 
 
 def test_client_that_left_before_anybody_watched_is_told_of() -> None:
@@ -118,6 +121,31 @@ def test_client_that_left_before_anybody_watched_is_told_of() -> None:
     line.watch(None)
     line.left()
     assert told == ["left"]
+
+
+async def test_nothing_of_a_turn_is_left_to_the_garbage_collector(start: Any, opening: list[Message]) -> None:
+    rig = await start()
+    lines: list[weakref.ref[Line]] = []
+
+    def offered(*args: Any) -> Line | None:
+        line = offer(*args)
+        lines.extend([weakref.ref(line)] if line is not None else [])
+        return line
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bounds, "offer", offered)
+            for stream in (False, True, False):
+                await rig.ask(opening, conversation="c", stream=stream)
+            for _ in range(3):
+                await rig.client.post("/tokenize", json={"model": "simulated", "prompt": "x"})
+        assert len(lines) == 6
+        gone = [line() is None for line in lines]
+    finally:
+        gc.enable()
+    assert gone.count(False) <= 1  # the last request's: its connection still has it
 
 
 async def connected(rig: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

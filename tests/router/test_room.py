@@ -659,3 +659,25 @@ async def test_room_is_made_beside_turns_before_the_count_is_reached() -> None:
         await keep.turn(f"more{n}", 16)
         await asyncio.sleep(0)
     assert keep.valued == 0
+
+
+async def test_renewals_of_many_let_turns_go_on_in_between() -> None:
+    count = 1000
+    keep = Keep(conversations_limit=2 * count, budget=100_000)
+    for n in range(count):
+        await keep.turn(f"c{n}", 16)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    before = {frontier.lease: frontier.deadline for frontier in await keep.store.held()}
+    keep.time += 20.0
+    await keep.leases.renew()
+    beside.cancel()
+    assert all(frontier.deadline > before[frontier.lease] for frontier in await keep.store.held())
+    assert turns > count / 64

@@ -18,6 +18,7 @@ from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.drain import DrainGate
 from antiphon_server.router.errors import RouterError, anthropic_error_body, error_body
 from antiphon_server.router.gate.gate import Gate
+from antiphon_server.router.gate.line import take_line
 from antiphon_server.router.plan.calibration import Calibration
 from antiphon_server.router.state import State
 from antiphon_server.router.store.frontier import FrontierStore
@@ -87,6 +88,8 @@ class RouterApp(Starlette):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         turn = scope["type"] == "http" and scope["method"] == "POST"
         endpoint = self.turns.get(scope["path"]) if turn else None
+        if endpoint is None and (line := take_line(scope)) is not None:
+            line.let_go()
         await (endpoint or super().__call__)(scope, receive, send)
 
 

@@ -23,7 +23,7 @@ class Line:
     """``cycle``: uvicorn's, of this request. ``transport``: of the connection. As the cycle's transport, it
     sends a reply's head together with what comes first of the body: each write wakes the client."""
 
-    __slots__ = ("_cycle", "_head", "_holds", "_leave", "_transport", "_whole")
+    __slots__ = ("__weakref__", "_cycle", "_head", "_holds", "_leave", "_transport", "_whole")
 
     def __init__(self, cycle: Any, transport: asyncio.Transport) -> None:
         self._cycle = cycle
@@ -74,6 +74,12 @@ class Line:
         self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         return True
 
+    def let_go(self) -> None:
+        """The request is over, or has no use for it. Line and cycle hold each other until then, and would go
+        only with the garbage collector's full round, which stops everybody."""
+        self._leave = None
+        self._cycle.transport = self._transport
+
     # for the server
     def arrived(self) -> None:
         """The body is whole."""
@@ -107,9 +113,9 @@ class Line:
         return self._transport.is_closing()
 
 
-def line_of(scope: Scope) -> Line | None:
-    """The request's, where its server offers one."""
-    found: Line | None = scope.get(_LINE)
+def take_line(scope: Scope) -> Line | None:
+    """The request's, where its server offers one. Whoever takes it has to let go of it."""
+    found: Line | None = scope.pop(_LINE, None)
     return found
 
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from antiphon_server.router.errors import RouterError
 from antiphon_server.router.gate.gate import Caller, caller_of, refuse
-from antiphon_server.router.gate.line import line_of
+from antiphon_server.router.gate.line import take_line
 from antiphon_server.router.legs import Surface
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.inbox import Inbox
@@ -31,7 +31,7 @@ class TurnEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = caller_of(scope)
-        line = line_of(scope)
+        line = take_line(scope)
         reply = Reply(send, line)
         try:
             settings = self._state.settings
@@ -42,6 +42,9 @@ class TurnEndpoint:
         except Exception:
             log.exception("turn.crashed")
             await self._refuse(reply, RouterError("the router failed: its log has the cause"), scope["path"])
+        finally:
+            if line is not None:
+                line.let_go()
 
     async def _until_gone(self, inbox: Inbox, caller: Caller, reply: Reply) -> None:
         """Serve the turn; cancel it when the client leaves."""
