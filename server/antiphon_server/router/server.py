@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 _COLLECT = (2_000, 10, 1_000)
 """Objects more, and collections of each younger generation, before one is collected. Turns leave next to
-nothing in cycles, and a collection holds up every stream while it looks: some ms for 20,000 objects, a fifth of
-a second for all there is with ten thousand conversations and a thousand streams. So it looks at few at a time,
-and rarely at all."""
+nothing in cycles, and a collection holds up every stream while it looks: some ms for 20,000 objects, a fifth
+of a second for all there is with ten thousand conversations and a thousand streams. So it looks at few at a
+time, and rarely at all."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT, _MAPPED = 64 << 20, 4 << 20
