@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import vllm
 
+from antiphon_server.engine.support import NIXL_PACKAGES
 from antiphon_server.protocol import (
     PROTOCOL,
     Deadline,
@@ -30,7 +31,7 @@ _ROLES: dict[str, Literal["prefill", "decode", "both"]] = {
 
 def nixl_version() -> str:
     """Version of the installed NIXL; the accelerator-specific distributions count too."""
-    for name in ("nixl", "nixl-cu13", "nixl-cu12"):
+    for name in NIXL_PACKAGES:
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:

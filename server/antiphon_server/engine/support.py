@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MINIMUM_VLLM = (0, 31)
+NIXL_PACKAGES = ("nixl", "nixl-cu13", "nixl-cu12")
+"""Distributions of NIXL: for all accelerators, and for one."""
 HASHES_WITH_FIXED_SEED = ("sha256", "sha256_cbor")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shlex
 import sys
@@ -16,6 +15,7 @@ from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import EnginePorts, Ports
 from antiphon_server.stack.presets import COMMON_ENV, COMMON_FLAGS, PRESETS
+from antiphon_server.stack.reach import loopback, unspecified
 from antiphon_server.stack.settings import Override, Role, StackSettings
 
 CONNECTOR = "AntiphonConnector"
@@ -182,23 +182,6 @@ def _network_env(settings: StackSettings) -> Mapping[str, str]:
     # GPUs are read over NICs that have no such name.
     found = {} if preset.gpus or settings.interface is None else {"UCX_NET_DEVICES": settings.interface}
     return {**preset.apart, **found}
-
-
-def loopback(address: str) -> bool:
-    """Whether only this node reaches a numeric address."""
-    return _is(address, "is_loopback")
-
-
-def unspecified(host: str) -> bool:
-    """Whether it stands for all addresses of this node."""
-    return _is(host, "is_unspecified")
-
-
-def _is(address: str, kind: str) -> bool:
-    try:
-        return bool(getattr(ipaddress.ip_address(address), kind))
-    except ValueError:
-        return False
 
 
 def _in_url(address: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import os
 import socket
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from antiphon_server.stack.command import LOOPBACK, loopback, unspecified
+from antiphon_server.stack.command import LOOPBACK
 from antiphon_server.stack.ports import EnginePorts, bindable
+from antiphon_server.stack.reach import loopback, routable, unspecified
 from antiphon_server.stack.settings import StackSettings
 from antiphon_server.stack.validate import Fault, ValidationError
 
@@ -61,7 +61,7 @@ def own_address() -> str:
     for elsewhere in ELSEWHERE:
         if leaving := _leaving_for(elsewhere):
             return leaving
-    candidates = sorted(address for address in addresses() if not _local(address))
+    candidates = sorted(address for address in addresses() if routable(address))
     if len(candidates) == 1:
         return candidates[0]
     found = f"it has {', '.join(candidates)}" if candidates else "it has none but loopback"
@@ -136,9 +136,4 @@ def _leaving_for(elsewhere: str) -> str | None:
             address = str(probe.getsockname()[0])
     except OSError:
         return None
-    return None if _local(address) else address
-
-
-def _local(address: str) -> bool:
-    parsed = ipaddress.ip_address(address)
-    return parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified
+    return address if routable(address) else None

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from antiphon_server.engine.support import NIXL_PACKAGES
 from antiphon_server.stack.command import engine_of, gpus_of, override_of
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import EnginePorts
 from antiphon_server.stack.presets import PRESETS
+from antiphon_server.stack.reach import routable
 from antiphon_server.stack.settings import Preset, Role, StackSettings
 
 MINIMUM_NIXL = (1, 3, 2)
@@ -141,8 +143,6 @@ def _counts(settings: StackSettings) -> list[Fault]:
 
 
 def _between_nodes(settings: StackSettings) -> list[Fault]:
-    from antiphon_server.doctor.declared.rules.places import routable
-
     if not PRESETS[settings.preset].between_nodes:
         return []
     if settings.address is None or not routable(settings.address):
@@ -224,7 +224,7 @@ def _gpus_wanted(settings: StackSettings) -> int:
 
 
 def _nixl_version() -> str | None:
-    for name in ("nixl", "nixl-cu13", "nixl-cu12"):
+    for name in NIXL_PACKAGES:
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -32,6 +32,15 @@ run() {
     fi
 }
 
+# Of scripts that know no other option.
+dry_run_alone() {
+    case "${1:-}" in
+        "") ;;
+        --dry-run) DRY_RUN=yes ;;
+        *) fail "no option $1: there is --dry-run" ;;
+    esac
+}
+
 need_root() {
     if [[ -z "$DRY_RUN" && "$(id -u)" != 0 ]]; then
         fail "it changes the machine: run it with sudo, or with --dry-run to see what it would do"

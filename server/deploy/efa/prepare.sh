@@ -18,11 +18,7 @@ PYTHON_VERSION="${PYTHON_VERSION:-3.12}"
 HUGE_PAGES="${HUGE_PAGES:-}"
 EFA_URL="${EFA_URL:-https://efa-installer.amazonaws.com/aws-efa-installer-$EFA_INSTALLER_VERSION.tar.gz}"
 
-case "${1:-}" in
-    "") ;;
-    --dry-run) DRY_RUN=yes ;;
-    *) fail "no option $1: there is --dry-run" ;;
-esac
+dry_run_alone "$@"
 need_root
 
 check_driver() {

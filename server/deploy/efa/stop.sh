@@ -6,11 +6,7 @@ set -euo pipefail
 # shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-case "${1:-}" in
-    "") ;;
-    --dry-run) DRY_RUN=yes ;;
-    *) fail "no option $1: there is --dry-run" ;;
-esac
+dry_run_alone "$@"
 need_root
 need_host
 

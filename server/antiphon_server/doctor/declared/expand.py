@@ -12,10 +12,11 @@ from typer.core import TyperOption
 
 from antiphon_server.doctor.declared.declared import HIDDEN
 from antiphon_server.stack import engine_cli
-from antiphon_server.stack.command import engine_of, loopback
+from antiphon_server.stack.command import engine_of
 from antiphon_server.stack.flags import after_entry
 from antiphon_server.stack.models import Model, ModelError, resolve
 from antiphon_server.stack.ports import DECODE_BASE, PREFILL_BASE, EnginePorts
+from antiphon_server.stack.reach import loopback, numeric
 from antiphon_server.stack.settings import Role
 
 SOMEWHERE = "192.0.2.1"
@@ -80,8 +81,6 @@ def _parsed(words: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _known(address: str) -> bool:
     """A number: names and ``auto`` are settled where the engine runs."""
-    from antiphon_server.doctor.declared.rules.places import numeric
-
     return numeric(address) or loopback(address)
 
 

@@ -15,6 +15,7 @@ from antiphon_server.doctor.finding import Examination
 from antiphon_server.doctor.machine import rules
 from antiphon_server.doctor.machine.checks import MACHINE
 from antiphon_server.doctor.machine.facts import MachineFacts, Ran
+from antiphon_server.engine.support import NIXL_PACKAGES
 from antiphon_server.stack import ports, validate
 from antiphon_server.stack.settings import Preset
 
@@ -78,7 +79,7 @@ def look(
         vllm=vllm,
         survey=validate.Machine(
             vllm=vllm is not None,
-            nixl=reach.version(("nixl", "nixl-cu13", "nixl-cu12")),
+            nixl=reach.version(NIXL_PACKAGES),
             gpus=survey.gpus,
             efa_devices=survey.efa_devices,
             libfabric=survey.libfabric,

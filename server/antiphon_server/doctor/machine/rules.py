@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from antiphon_server.doctor.declared.rules.efa import hides_efa
 from antiphon_server.doctor.finding import Check, Fact, Finding
 from antiphon_server.doctor.machine import checks
 from antiphon_server.doctor.machine.facts import MachineFacts
@@ -111,7 +112,7 @@ def _efa(seen: MachineFacts) -> Iterator[Finding]:
         remedy = "reserve some (sysctl vm.nr_hugepages=5128), or do not set it"
         yield checks.HUGE_PAGES.finding(SUBJECT, "FI_EFA_USE_HUGE_PAGE = 1, no huge page is free", remedy)
     interface = seen.environ.get("NCCL_SOCKET_IFNAME", "")
-    if interface and not interface.startswith("^"):
+    if hides_efa(interface):
         remedy = "set it to '^lo,docker,veth', or unset it"
         yield checks.INTERFACES.finding(SUBJECT, f"NCCL_SOCKET_IFNAME = {interface}", remedy)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -12,17 +11,13 @@ from antiphon_server.doctor.declared.declared import HIDDEN, Declared
 from antiphon_server.doctor.declared.rule import Hit, rule
 from antiphon_server.doctor.declared.settings_of_router import Settled, routers_of
 from antiphon_server.doctor.finding import Severity
+from antiphon_server.stack.reach import loopback
 
 ANYWHERE = "0.0.0.0"
 
 
 def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or loopback(host.strip("[]"))
 
 
 def reached(box: Box, host: str) -> str | None:

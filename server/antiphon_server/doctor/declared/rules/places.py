@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Engine
 from antiphon_server.doctor.declared.rule import Hit, rule
 from antiphon_server.doctor.finding import Severity
+from antiphon_server.stack.reach import numeric, routable
 
 SIDE_CHANNEL = 5600
-
-
-def numeric(address: str) -> bool:
-    """It is a number, so a socket can be bound to it."""
-    try:
-        ipaddress.ip_address(address.strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
-def routable(address: str) -> bool:
-    """Other hosts may reach it. A name is taken to be: the other hosts resolve it."""
-    if address == "localhost":
-        return False
-    try:
-        parsed = ipaddress.ip_address(address.strip("[]"))
-    except ValueError:
-        return True
-    return not (parsed.is_loopback or parsed.is_unspecified or parsed.is_link_local)
 
 
 def spread(fleet: Declared) -> bool:
