@@ -205,7 +205,8 @@ def refused(*words: str, **environ: str) -> str:
         (("prefill", "--address", "203.0.113.9"), "address = 203.0.113.9: not an address of this host"),
         (("prefill", "--host", "203.0.113.9"), "host = 203.0.113.9: not an address of this host"),
         (("decode", "--tensor-parallel", "2"), "tensor_parallel = 2: use more engines on preset cpu"),
-        (("decode", "--model", "no-such-model"), "no model 'no-such-model'"),
+        # Printed only: engines that run on this machine may hold the default ports.
+        (("decode", "--print", "--model", "no-such-model"), "no model 'no-such-model'"),
         (("decode", "--preset", "gpu", "--gpus", "0,1"), "gpus = 0,1: name 1"),
         (("decode", "--", "--port", "1"), "overrides[decode].flags = --port"),
         (("router",), "'router' is not one of"),
