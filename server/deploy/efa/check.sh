@@ -38,11 +38,16 @@ check() {
     fi
 }
 
-# The same, tried until the time to wait is over.
+# await UNIT WHAT COMMAND...: the same, tried until the time to wait is over, or the unit has failed: then its
+# log's end comes first, since systemd starts it no more.
 await() {
-    local what="$1"
-    shift
+    local unit="$1" what="$2"
+    shift 2
     while [[ -z "$DRY_RUN" && "$SECONDS" -lt "$UNTIL" ]] && ! "$@" > /dev/null 2>&1; do
+        if systemctl is-failed --quiet "$unit"; then
+            journalctl --no-pager --unit "$unit" --lines 30 || true
+            break
+        fi
         sleep 5
     done
     check "$what" "$@"
@@ -82,8 +87,12 @@ fi
 while IFS= read -r unit; do
     check "$unit" systemctl is-active "$unit"
 done < <(units)
-for url in $ENGINE_URLS; do
-    await "$url answers" curl --fail --silent --show-error --max-time 5 --output /dev/null "$url/health"
+read -r -a urls <<< "$ENGINE_URLS"
+for engine in $ENGINES; do
+    url="${urls[0]}"
+    urls=("${urls[@]:1}")
+    await "antiphon-engine@$engine.service" "$url answers" \
+        curl --fail --silent --show-error --max-time 5 --output /dev/null "$url/health"
     if [[ -z "$DRY_RUN" ]]; then
         transfers "$url"
     fi
@@ -94,7 +103,8 @@ if [[ -n "$ENGINES" && "$PRESET" == efa ]]; then
     done
 fi
 if [[ -n "$ROUTER_URL" ]]; then
-    await "$ROUTER_URL is ready" curl --fail --silent --show-error --max-time 5 --output /dev/null "$ROUTER_URL/ready"
+    await antiphon-router.service "$ROUTER_URL is ready" \
+        curl --fail --silent --show-error --max-time 5 --output /dev/null "$ROUTER_URL/ready"
 fi
 if [[ "$FAULTS" -gt 0 ]]; then
     fail "$FAULTS not in order; docs/efa.md, \"What goes wrong\""

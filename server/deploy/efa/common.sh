@@ -6,7 +6,7 @@ HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 PREFIX="${PREFIX:-/opt/antiphon}"
 ETC="${ETC:-/etc}"
 DRY_RUN=""
-# Of this host: PRESET, CACHE, ENGINES, ENGINE_URLS, ROUTER_URL.
+# Of this host: PRESET, CACHE, ENGINES, ENGINE_URLS (in the same order), ROUTER_URL.
 PRESET=efa CACHE=/var/cache/antiphon ENGINES="" ENGINE_URLS="" ROUTER_URL=""
 if [[ -f "$HERE/host.env" ]]; then
     # shellcheck source=/dev/null

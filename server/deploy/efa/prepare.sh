@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Software of a host: EFA, libraries, vLLM, NIXL, Antiphon. May be run again at any time; what is there stays.
+# Software of a host: EFA, libraries, vLLM, NIXL, Antiphon. May be run again at any time: what is there stays,
+# but for Antiphon itself, which is always installed anew.
 #
 #   sudo ./prepare.sh [--dry-run]
 #
@@ -111,7 +112,7 @@ install_packages() {
     say "${packages[*]} in $PREFIX/venv"
     if command -v uv > /dev/null; then
         [[ -x "$python" ]] || run uv venv --python "$PYTHON_VERSION" "$PREFIX/venv"
-        run uv pip install --python "$python" "${packages[@]}"
+        run uv pip install --python "$python" --reinstall-package antiphon "${packages[@]}"
         return
     fi
     if [[ ! -x "$python" ]]; then
@@ -121,6 +122,8 @@ install_packages() {
         run "python$PYTHON_VERSION" -m venv "$PREFIX/venv"
     fi
     run "$python" -m pip install --disable-pip-version-check "${packages[@]}"
+    # pip takes another wheel of the same version for the one that is there.
+    run "$python" -m pip install --disable-pip-version-check --no-deps --force-reinstall "$wanted"
 }
 
 if [[ -n "$ENGINES" && "$PRESET" != cpu ]]; then
