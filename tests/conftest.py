@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import uvicorn
 from hypothesis import settings
 
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
-from antiphon_server.router.gate.bounds import protocol_within
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
+from doubles.routing import serve_router
 
 # The same examples on every run; other ones are looked for by `make fuzz`.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -34,20 +33,6 @@ class SimulatedStack:
     decode_url: str
     prefill: SimulatedEngine
     decode: SimulatedEngine
-
-
-class _Guest(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
 
 
 class _Background:
@@ -79,34 +64,14 @@ class _Background:
                 urls: dict[str, str] = {}
                 for name, own in self._settings[2].items():
                     router = {"paths": ["reuse"], "calibrate": False, **own}
-                    urls[name] = await ends.enter_async_context(
-                        _routing(RouterSettings(prefill=[p_url], decode=[d_url], **router))
-                    )
+                    app = create_app(RouterSettings(prefill=[p_url], decode=[d_url], **router))
+                    urls[name] = await ends.enter_async_context(serve_router(app))
                 first = next(iter(urls.values()))
                 self._stack = SimulatedStack(first, urls, p_url, d_url, prefill, decode)
                 self._ready.set()
                 await self._end.wait()
         finally:
             self._ready.set()
-
-
-@contextlib.asynccontextmanager
-async def _routing(settings: RouterSettings) -> AsyncIterator[str]:
-    """A router on a port of its own."""
-    config = uvicorn.Config(
-        create_app(settings),
-        port=0,
-        http=protocol_within(settings),
-        ws="none",
-        log_config=None,
-        timeout_graceful_shutdown=2,
-    )
-    server = _Guest(config)
-    serving = asyncio.create_task(server.serve())
-    await server.up.wait()
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    await serving
 
 
 StartStack = Callable[..., SimulatedStack]

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from openai import AsyncOpenAI
 
 import antiphon
@@ -16,6 +15,7 @@ import antiphon_openai
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
+from doubles.routing import serve_router
 
 SYSTEM = {"role": "system", "content": "You are an agent that answers in short letters. " * 3}
 ASK: Any = [SYSTEM, {"role": "user", "content": "Name the first letters, please."}]
@@ -32,18 +32,8 @@ async def router_over(prefill: SimulatedEngine, decode: SimulatedEngine) -> Asyn
             "calibrate": False,
         }
         app = create_app(RouterSettings(**workers))
-        server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_config=None))
-        config = server.config
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        serving = asyncio.create_task(server.main_loop())
-        try:
-            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
-        finally:
-            server.should_exit = True
-            await serving
-            await server.shutdown()
+        async with serve_router(app) as url:
+            yield f"{url}/v1"
 
 
 @pytest.mark.parametrize("kind", ["async block", "sync block"])

@@ -6,24 +6,23 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 
 from antiphon_server.router.app import create_app
 from antiphon_server.router.config.settings import RouterSettings
-from antiphon_server.router.gate.bounds import protocol_within
 from antiphon_server.router.state import State
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, expected_ids, serve
 from antiphon_server.simulator.faults import Fault
 from doubles.clock import Clock
 from doubles.redis_server import RedisServer
+from doubles.routing import serve_router
 
 Message = dict[str, Any]
 PATIENCE = 10.0
@@ -142,44 +141,6 @@ def _streamed(reply: httpx.Response) -> Answered:
             ids += choice.get("token_ids") or []
     message = {"role": "assistant", "content": text}
     return Answered(reply.status_code, reply.headers, text, ids, message, usage, reply.content)
-
-
-class _Guest(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-
-@asynccontextmanager
-async def serve_router(app: Starlette) -> AsyncIterator[str]:
-    config = uvicorn.Config(
-        app,
-        port=0,
-        http=protocol_within(app.state.router.settings),
-        ws="none",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=2,
-    )
-    server = _Guest(config)
-    task = asyncio.create_task(server.serve())
-    ready = asyncio.create_task(server.ready.wait())
-    try:
-        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        ready.cancel()
-        server.should_exit = True
-        await task
 
 
 Start = Callable[..., Awaitable[Rig]]

@@ -6,9 +6,11 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -18,6 +20,7 @@ from starlette.routing import Route
 
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.gate.bounds import protocol_within
+from antiphon_server.simulator.guest import serving
 
 Message = dict[str, Any]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -35,9 +38,8 @@ class Listener:
         self.slow = 0
         app = Starlette(routes=[Route("/", self._answer, methods=["POST"])])
         protocol = protocol_within(RouterSettings(**settings))
-        self.server = uvicorn.Server(
-            uvicorn.Config(app, port=0, http=protocol, ws="none", log_config=None, lifespan="off")
-        )
+        self.config = uvicorn.Config(app, port=0, http=protocol, ws="none", log_config=None, lifespan="off")
+        self.url = httpx.URL()
 
     async def _answer(self, request: Request) -> Response:
         for _ in range(self.slow):
@@ -48,27 +50,20 @@ class Listener:
         return PlainTextResponse("fine")
 
     async def connect(self) -> Connection:
-        port = self.server.servers[0].sockets[0].getsockname()[1]
-        return await asyncio.open_connection("127.0.0.1", port)
+        return await asyncio.open_connection(self.url.host, self.url.port)
 
 
 @pytest.fixture
-async def listen(settled: Any) -> AsyncIterator[Any]:
+async def listen() -> AsyncIterator[Any]:
     """Start a :class:`Listener`."""
-    running: list[tuple[Listener, asyncio.Task[None]]] = []
+    async with AsyncExitStack() as ends:
 
-    async def listen(**settings: Any) -> Listener:
-        listener = Listener(**settings)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(listener.server, "install_signal_handlers", lambda: None, raising=False)
-            running.append((listener, asyncio.create_task(listener.server._serve())))
-        await settled(lambda: listener.server.started)
-        return listener
+        async def listen(**settings: Any) -> Listener:
+            listener = Listener(**settings)
+            listener.url = httpx.URL(await ends.enter_async_context(serving(listener.config)))
+            return listener
 
-    yield listen
-    for listener, task in running:
-        listener.server.should_exit = True
-        await task
+        yield listen
 
 
 async def send(writer: asyncio.StreamWriter, data: bytes, piece: int = 1000) -> None:

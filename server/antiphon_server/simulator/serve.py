@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -13,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from antiphon_server.simulator.app import app
 from antiphon_server.simulator.engine import SimulatedEngine
 from antiphon_server.simulator.faults import CONNECTION
+from antiphon_server.simulator.guest import serving
 
 
 class _Protocol(HttpToolsProtocol):
@@ -23,21 +23,6 @@ class _Protocol(HttpToolsProtocol):
         super().data_received(data)
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # The engine is a guest in somebody else's process.
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-
 @asynccontextmanager
 async def serve(
     engine: SimulatedEngine, *, host: str = "127.0.0.1", port: int = 0, keep_alive: int = 5
@@ -46,9 +31,9 @@ async def serve(
 
     Leaving the block kills the engine: requests in flight lose their connection, nobody listens any more.
     """
-    listener = socket.create_server((host, port))
     config = uvicorn.Config(
         app(engine),
+        host=host,
         http=_Protocol,
         ws="none",
         lifespan="off",
@@ -58,19 +43,11 @@ async def serve(
         timeout_keep_alive=keep_alive,
         timeout_graceful_shutdown=1,
     )
-    server = _Server(config)
-    engine.resume()
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    ready = asyncio.create_task(server.ready.wait())
-    try:
-        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-        yield f"http://{host}:{listener.getsockname()[1]}"
-    finally:
-        ready.cancel()
-        engine.halt()
-        engine.faults.clear()
-        server.should_exit = True
-        await task
-        listener.close()
+    with socket.create_server((host, port)) as listener:
+        engine.resume()
+        async with serving(config, [listener]) as url:
+            try:
+                yield url
+            finally:
+                engine.halt()
+                engine.faults.clear()
