@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,7 @@ def expected(objects: list[Manifest], template: Manifest, *flags: str) -> Proces
         max_model_len=int(told[f"{PREFIX}MAX_MODEL_LEN"]) if f"{PREFIX}MAX_MODEL_LEN" in told else None,
         tensor_parallel=int(told.get(f"{PREFIX}TENSOR_PARALLEL", "1")),
         key="k",
-        overrides={role.value: Override(flags=flags)},
+        overrides={role.value: Override(flags=(*shlex.split(told.get(f"{PREFIX}FLAGS", "")), *flags))},
     )
     assert validate.settings_faults(settings, {}) == []
     port = EnginePorts(8100 if role is Role.PREFILL else 8200, 5600)
@@ -127,3 +129,15 @@ def test_all_nodes_of_an_engine_have_the_same_settings(overlays: Any) -> None:
         leader, worker = (expected(objects, template) for template in templates(group))
         assert leader.argv == worker.argv
         assert read_flags(leader.argv).get("tensor-parallel-size") == "16"
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("tool-call", "tool_parsers"), ("reasoning", "reasoning")])
+def test_engines_that_need_parsers_name_those_of_vllm(overlays: Any, kind: str, folder: str) -> None:
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        pytest.skip("vLLM is not installed")
+    known = (Path(spec.origin).parent / folder / "__init__.py").read_text()
+    for template in engines(overlays["efa-multinode"]):
+        parser = read_flags(expected(overlays["efa-multinode"], template).argv).get(f"{kind}-parser")
+        assert parser in re.findall(r'^    "(\w+)": \($', known, re.MULTILINE)
+        assert parser != "hermes"

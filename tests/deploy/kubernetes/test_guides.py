@@ -13,7 +13,8 @@ import yaml
 from antiphon_server.doctor.declared.examine import examine
 from antiphon_server.doctor.declared.manifests import read
 from antiphon_server.doctor.finding import Severity
-from deploy.kubernetes.objects import component, container, environment, named, of_kind, templates
+from deploy.docker.dockerfile import stages
+from deploy.kubernetes.objects import component, container, environment, named, of_kind, pods, templates
 from deploy.kubernetes.render import COMPONENTS, MANIFESTS, OVERLAYS, ROOT, Kustomize, Manifest, rendered
 from deploy.kubernetes.validate import faults
 
@@ -68,7 +69,31 @@ def test_engines_of_several_nodes_are_added_as_the_guide_says(tool: Kustomize, t
         assert group["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"] == count
 
 
-@pytest.mark.parametrize("folder", ["server/deploy/kubernetes/overlays/cpu", "production"])
+def test_the_trial_runs_images_that_the_guide_builds(tool: Kustomize, tmp_path: Path) -> None:
+    objects = shown("kubernetes", "trial", tool, tmp_path)
+    assert [fault for item in objects for fault in faults(item)] == []
+    assert serious(objects, tmp_path) == []
+    guide = GUIDES["kubernetes"]
+    built = dict(re.findall(r"docker build -f (?:\S+) --target (\S+) -t (\S+) \.", guide))
+    assert set(built) <= set(stages())
+    pulled = {container(template)["image"] for template in pods(objects)}
+    assert {image for image in pulled if not image.startswith("redis:")} == set(built.values())
+    assert set(re.findall(r"docker push (\S+)", guide)) == set(built.values())
+    assert guide.index("docker build") < guide.index("kubectl apply -k trial")
+    assert len(re.findall(r"kubectl apply -k (?:server|\.)", guide)) == 0, "images of nowhere"
+
+
+def test_the_parsers_of_the_model_over_several_nodes_are_its_own(overlays: Any) -> None:
+    guide = (ROOT / "docs" / "efa.md").read_text()
+    group = of_kind(overlays["efa-multinode"], "LeaderWorkerSet")[0]
+    told = environment(overlays["efa-multinode"], templates(group)[0])
+    row = next(line for line in GUIDES["kubernetes"].splitlines() if line.startswith("| `efa-multinode`"))
+    assert f"`{told['ANTIPHON_ENGINE_MODEL']}`" in row
+    assert f"model: {told['ANTIPHON_ENGINE_MODEL']}-FP8" in guide
+    assert ", ".join(told["ANTIPHON_ENGINE_FLAGS"].split()) in guide
+
+
+@pytest.mark.parametrize("folder", ["trial", "production"])
 def test_secrets_and_the_doctor_come_before_what_is_applied(folder: str) -> None:
     blocks = re.findall(r"^```\w*\n(.*?)^```$", GUIDES["kubernetes"], re.DOTALL | re.MULTILINE)
     (steps,) = [block for block in blocks if f"kubectl apply -k {folder}\n" in block]

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
 from antiphon_server.stack.settings import ENGINE_PREFIX as PREFIX
-from deploy.kubernetes.objects import component, environment, labels, of_kind, pods, selects
-from deploy.kubernetes.render import Manifest
+from deploy.kubernetes.objects import (
+    component,
+    container,
+    environment,
+    labels,
+    named,
+    of_kind,
+    pods,
+    selects,
+    templates,
+)
+from deploy.kubernetes.render import ROOT, Manifest
 
 Port = int
 Reach = tuple[str, str]
@@ -113,3 +124,16 @@ def test_the_ranges_are_those_that_the_engines_are_told(objects: list[Manifest])
         ranks = int(told.get(f"{PREFIX}DATA_PARALLEL", "1"))
         assert int(told[f"{PREFIX}SIDE_CHANNEL_PORT"]) == 5600
         assert ranks <= 16
+
+
+def test_the_doctor_asks_from_where_policies_let_it(overlays: Any) -> None:
+    guide = (ROOT / "docs" / "kubernetes.md").read_text().replace("\\\n", " ")
+    asking = [line for line in guide.splitlines() if "antiphon doctor" in line and "--prefill" in line]
+    assert len(asking) == 1
+    objects = overlays["cpu"]
+    (name,) = re.findall(r"kubectl -n antiphon exec deploy/(\S+) --", asking[0])
+    (router,) = templates(named(objects, "Deployment", name))
+    for role, port in re.findall(r"--(prefill|decode) http://POD-IP:(\d+)", asking[0]):
+        assert int(port) in open_ports(objects, component(router), role)
+    told = {entry["name"] for entry in container(router)["env"]}
+    assert {"ANTIPHON_ENGINE_KEY", "ANTIPHON_ADMIN_KEY"} <= told
