@@ -56,13 +56,12 @@ def test_coding_agents_turn_it_on_with_care() -> None:
     assert "does not say which is yours" in text
 
 
-GAPS_0440 = (35.0, 1109.6, 37.4)
-"""Of trace_0440: four requests at 0, 42, 1195 and 1239 s that take 7.03, 43.38 and 6.56 s."""
 REPEATED_0440 = (102_088 + 299, 102_582 + 2242, 112_777 + 256)
 """All full blocks come back each time, so all of the last prompt and its answer does."""
 
 
 def test_0440_by_hand() -> None:
+    # Four requests at 0, 42, 1195 and 1239 s that take 7.03, 43.38 and 6.56 s: gaps of 35.0, 1109.6, 37.4 s.
     found = _session("0440")
     assert found.repetition.repeated == sum(REPEATED_0440)
     assert found.repetition.returning_tokens == 102_582 + 112_777 + 113_132

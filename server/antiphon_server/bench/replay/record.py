@@ -160,9 +160,6 @@ class Replay:
     def errors(self) -> int:
         return sum(total.errors for total in self.totals)
 
-    def row(self, arm: str, kind: str) -> Row | None:
-        return next((row for row in self.rows if (row.arm, row.kind) == (arm, kind)), None)
-
 
 def exit_code(replay: Replay) -> int:
     """1: an answer differs, a turn failed, it was stopped, an arm reused nothing, or a ratio is below what

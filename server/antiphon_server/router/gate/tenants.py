@@ -30,9 +30,6 @@ class Tenant:
     salted: bool = False
 
 
-ANYBODY = Tenant("")
-
-
 class Tenants:
     """Finds tenants. Open while no key is configured: then a credential, hashed, is its own tenant."""
 
