@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import httpx
 import pytest
 
 from antiphon_server.stack.guard import descendants
+from rig.foreground import foreground
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
@@ -27,18 +25,9 @@ class Up:
 
     def __init__(self, environ: dict[str, str], folder: Path, *options: str) -> None:
         self.output = folder / "output"
-        command = [sys.executable, "-m", "antiphon_server.cli", "up", "--model", "tiny", *options]
+        command = ["up", "--model", "tiny", *options]
         command += ["--log-dir", str(folder / "logs"), "--port", "18000"]
-        with self.output.open("w") as output:
-            self.process = subprocess.Popen(
-                command,
-                env=environ,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                # Tests that run in a shell's background inherit an ignored SIGINT, and so would it.
-                preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-            )
+        self.process = foreground(*command, output=self.output, environ=environ)
         self.members: list[int] = []
 
     def text(self) -> str:

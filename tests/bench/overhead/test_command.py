@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from antiphon_server.bench.overhead import contenders as field
 from antiphon_server.cli import app
+from rig.foreground import foreground
 from rig.peers import environment
 
 SMALL = ("--rounds", "1", "--seconds", "0", "--conversations", "0")
@@ -117,20 +118,22 @@ def test_a_router_that_does_not_start_is_told_with_its_last_words(
 
 
 def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
-    command = ["-m", "antiphon_server.cli", "bench", "router", "--only", "antiphon", "--out", str(tmp_path)]
-    with subprocess.Popen(
-        [sys.executable, *command, "--seconds", "60"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            assert process.stdout is not None
-            while b"2 KB, whole, alone" not in process.stdout.readline():
-                assert process.poll() is None
-            started = psutil.Process(process.pid).children(recursive=True)
-            assert len(started) >= 4  # engines and router, each with its guard
-            process.send_signal(signal.SIGINT)
-            process.stdout.read()
-            assert process.wait(PATIENCE) == 130
-        finally:
-            process.kill()
+    output = tmp_path / "output"
+    process = foreground(
+        *("bench", "router", "--only", "antiphon", "--out", str(tmp_path), "--seconds", "60"), output=output
+    )
+    try:
+        end = time.monotonic() + PATIENCE
+        while "2 KB, whole, alone" not in output.read_text():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < end, output.read_text()
+            time.sleep(0.05)
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) >= 4  # engines and router, each with its guard
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    finally:
+        process.kill()
+        process.wait()
     _, alive = psutil.wait_procs(started, timeout=PATIENCE)
     assert alive == []
