@@ -27,6 +27,7 @@ from deploy.kubernetes.render import MANIFESTS, kustomize, rendered
 UP = {"cpu": (), "gpu": (), "efa": ("--address", "10.0.0.7")}
 SITES = ("site.yaml", "site-fleet.yaml")
 KEY = "ANTIPHON_ENGINE_KEY"
+ROOT = EXAMPLES.parents[2]
 
 Files = Mapping[str, str]
 """Texts by path in a folder. The folder is the target."""
@@ -87,6 +88,8 @@ def write(files: Files, folder: Path) -> Path:
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
+        if Path(path).name == ".env":  # the place of keys
+            (folder / path).chmod(0o600)
     return folder
 
 

@@ -71,6 +71,9 @@ def test_a_warning_ends_with_1_only_when_strict(stack: Path) -> None:
     ("words", "told"),
     [
         (("no-such.yaml",), "no-such.yaml is not there"),
+        (("",), "TARGET is empty"),
+        ((" ", "--machine"), "TARGET is empty"),
+        (("http://127.0.0.1:8000",), "http://127.0.0.1:8000 is a URL: name what runs there by --router"),
         (("--router", "localhost:8000"), "'localhost:8000' is not http"),
         (("--prefill", "ftp://a"), "--prefill 'ftp://a' is not http"),
         (("--router", ""), "--router is empty"),
@@ -119,6 +122,15 @@ def test_json_has_the_form_that_the_guide_shows(stack: Path) -> None:
     assert (found["check"], found["severity"]) == ("keep-alive", "warning")
     assert found["check"] in told["checked"]
     assert ran.exit_code == 1
+
+
+@pytest.mark.parametrize("words", [("no-such.yaml",), ("--router", "")], ids=" ".join)
+def test_json_says_what_could_not_be_looked_at(words: tuple[str, ...]) -> None:
+    ran = call(*words, "--json")
+    told = json.loads(ran.stdout)
+    assert ran.exit_code == told["exit_code"] == 2
+    assert set(told) == {"form", "antiphon", "exit_code", "error"}
+    assert ran.stderr == told["error"] + "\n"
 
 
 def test_without_targets_this_machine_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

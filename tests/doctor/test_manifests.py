@@ -189,6 +189,11 @@ def test_kinds_of_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
         ("a.yaml", "a: 1", "declares no engine, router or store"),
         ("kustomization.yaml", "kind: Kustomization", "kubectl kustomize"),
         ("site.yaml", "hosts: {p0: {}}", "antiphon hosts"),
+        (
+            "site.yaml",
+            "{model: a/b, host: {p0: {}}}",
+            "looks like a site: did you mean hosts instead of host?",
+        ),
         ("compose.yaml", "services: {a: {image: '${TAG:?name one}'}}", "variable TAG is not set: name one"),
         ("compose.yaml", "services: [a]", "no mapping"),
         ("compose.yaml", "services: {a: {command: 'vllm serve \"m'}}", "service a is not of its form"),
@@ -219,7 +224,8 @@ def test_profiles_are_looked_at_one_by_one(tmp_path: Path) -> None:
         for profile in ("cpu", "gpu")
     )
     (tmp_path / "compose.yaml").write_text(f"services:\n{services}\n")
-    scenes = read([tmp_path], {"COMPOSE_PROFILES": "gpu"})
+    (tmp_path / ".env").write_text("COMPOSE_PROFILES=gpu\n")
+    scenes = read([tmp_path], {})
     assert [scene.name for scene in scenes] == ["compose.yaml (gpu)", "compose.yaml (cpu)"]
     assert all(len(scene.declared.engines) == 2 for scene in scenes)
 

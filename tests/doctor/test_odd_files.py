@@ -57,9 +57,10 @@ def _text(text: str) -> Callable[[Path], None]:
         (_text(MERGES + "services: {x: *a9}\n"), "aliases grow"),
         (_text("services: &s {x: *s}\n"), "refers to itself"),
         (_text("services: " + "[" * 5000 + "]" * 5000), "nested too deeply"),
-        (_text("#" * (files.LARGEST + 1)), "larger than 2 MiB"),
+        (_text("#" * (files.LARGEST + 1)), "larger than 2 MiB: give the part with the engines"),
+        (lambda path: path.write_bytes(b"\xff\xfe") and None, "not UTF-8 text: name a text file"),
     ],
-    ids=["pipe", "aliases", "merges", "itself", "nested", "large"],
+    ids=["pipe", "aliases", "merges", "itself", "nested", "large", "binary"],
 )
 def test_what_would_take_for_ever_is_refused(tmp_path: Path, make: Callable[[Path], None], told: str) -> None:
     make(tmp_path / "odd.yaml")
@@ -67,6 +68,7 @@ def test_what_would_take_for_ever_is_refused(tmp_path: Path, make: Callable[[Pat
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert told in ran.stderr
     assert "odd.yaml" in ran.stderr
+    assert "give a compose file" not in ran.stderr  # one remedy, its own
 
 
 def test_aliases_that_stay_small_are_taken(tmp_path: Path) -> None:
@@ -147,15 +149,38 @@ def test_an_env_that_may_not_be_read_ends_with_2(tmp_path: Path, monkeypatch: py
     assert f"{tmp_path / '.env'} cannot be read: Permission denied" in ran.stderr
 
 
-def test_one_file_of_a_folder_that_may_not_be_read_is_noted(
+def test_a_target_that_may_not_be_read_asks_for_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(goods.up("cpu").files, tmp_path)
+    refuse(monkeypatch, "stack.sh")
+    ran = call(str(tmp_path / "stack.sh"))
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.endswith("Permission denied: run the doctor as a user that may read it\n")
+
+
+def test_a_folder_that_may_not_be_read_asks_for_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", denied)
+    ran = call(str(tmp_path))
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "(Permission denied): run the doctor as a user that may read it" in ran.stderr
+
+
+def test_one_file_of_a_folder_that_may_not_be_read_is_a_warning_for_ci(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(goods.up("cpu").files, tmp_path)
     (tmp_path / "other.yaml").touch()
     refuse(monkeypatch, "other.yaml")
-    assert [(one.check, one.subject) for one in looked_at(tmp_path).findings] == [
-        ("unread-file", "other.yaml")
+    assert [(one.check, one.severity, one.subject) for one in looked_at(tmp_path).findings] == [
+        ("unread-file", Severity.WARNING, "other.yaml")
     ]
+    assert call("--strict", str(tmp_path)).exit_code == 1
 
 
 def test_a_routers_file_that_grows_beyond_bounds_is_noted(tmp_path: Path) -> None:
@@ -163,4 +188,5 @@ def test_a_routers_file_that_grows_beyond_bounds_is_noted(tmp_path: Path) -> Non
     (tmp_path / "a.sh").write_text(
         f"antiphon router --config {tmp_path / 'router.cfg'} --decode http://127.0.0.1:1\n"
     )
-    assert "unread-file" in {one.check for one in looked_at(tmp_path).findings}
+    (said,) = looked_at(tmp_path).findings  # no word of what the file may say
+    assert (said.check, said.severity) == ("unread-file", Severity.WARNING)

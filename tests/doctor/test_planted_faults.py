@@ -254,6 +254,9 @@ def test_of_a_larger_site_only_its_redis_is_to_be_seen_to(tmp_path: Path) -> Non
     seen = looked_at(write(goods.units("site-fleet.yaml").files, tmp_path))
     found = {finding.check for finding in seen.findings if finding.severity is not Severity.NOTE}
     assert found == {"redis-password"}  # its address alone is in the site, as it should be
+    # 'antiphon hosts' refuses a store's password in the site itself.
+    said = {one.remedy for one in seen.findings if one.check == "redis-password"}
+    assert ["into /etc/antiphon/secrets.env on the router's host" in one for one in said] == [True]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

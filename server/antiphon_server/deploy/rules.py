@@ -12,6 +12,7 @@ from typing import Any
 
 from antiphon_server.deploy.router_port import port_faults
 from antiphon_server.deploy.site import MOST_ENGINES, Engines, Site
+from antiphon_server.doctor.declared.declared import SECRETS_FILE
 from antiphon_server.doctor.declared.manifests.secrets import plain
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.explain import masked
@@ -28,7 +29,6 @@ LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MADE = {"prefill", "decode", "host"}
 """Settings of the router that come from the hosts."""
-SECRETS_FILE = "/etc/antiphon/secrets.env"
 ENGINE_KEY = "ANTIPHON_ENGINE_KEY"
 
 

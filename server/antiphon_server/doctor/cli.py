@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def doctor(
     targets: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
             metavar="TARGET",
             help="Files or folders: compose, rendered Kubernetes manifests, systemd units, "
@@ -79,8 +79,10 @@ def doctor(
 
     try:
         fleet = _fleet(router, prefill or (), decode or (), probe, timeout)
-        looked = dict(_declared(targets or ()))
+        looked = dict(_declared([_target(given) for given in targets or ()]))
     except (ManifestError, ValueError) as error:
+        if as_json:
+            typer.echo(report.failure_as_json(str(error)))
         _fail(str(error))
     if machine or not (targets or fleet):
         from antiphon_server.doctor.machine.examine import examine as look_at_machine
@@ -104,6 +106,17 @@ def _declared(targets: Sequence[Path]) -> Iterator[tuple[str, Examination]]:
 
     for scene in read(targets):
         yield scene.name, examine(scene.declared)
+
+
+def _target(given: str) -> Path:
+    """A file or folder. Raises ValueError for what cannot be one."""
+    if not given.strip():
+        raise ValueError(
+            "TARGET is empty: give a file or folder; is the variable set that it was taken from?"
+        )
+    if given.startswith(("http://", "https://")):
+        raise ValueError(f"{given} is a URL: name what runs there by --router, --prefill or --decode")
+    return Path(given)
 
 
 def _fleet(

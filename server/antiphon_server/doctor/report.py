@@ -55,6 +55,13 @@ def as_json(report: Report) -> str:
     )
 
 
+def failure_as_json(error: str) -> str:
+    """What could not be looked at, and why: exit code 2."""
+    return json.dumps(
+        {"form": FORM, "antiphon": metadata.version("antiphon"), "exit_code": 2, "error": error}, indent=2
+    )
+
+
 def show(report: Report, console: Console) -> None:
     """What was seen, what was found, worst first, and a line that sums it up."""
     # A terminal gets folded lines; a file gets them whole, for grep.

@@ -11,6 +11,7 @@ import pytest
 
 from antiphon_server.doctor.finding import Check, Finding, Severity
 from antiphon_server.doctor.fleet import checks
+from antiphon_server.doctor.fleet.examine import examine
 from antiphon_server.doctor.fleet.facts import (
     Engine,
     EngineSeen,
@@ -25,8 +26,10 @@ from antiphon_server.doctor.fleet.facts import (
     read_router,
 )
 from antiphon_server.doctor.fleet.rules import facts, findings
+from antiphon_server.doctor.fleet.target import FleetTarget
 from antiphon_server.protocol import Info, LeaseLimits
 from antiphon_server.router.fleet.workers import Role
+from doctor.live.hostile import hostile
 from doubles.engine_info import info
 
 P, D, R = "http://p:8100", "http://d:8200", "http://r:8000"
@@ -270,6 +273,18 @@ def test_metrics_of_engines_and_routers_are_read() -> None:
 def test_times_of_a_router_are_its_defaults_where_it_does_not_tell() -> None:
     assert msgspec.json.decode(b"{}", type=RouterTimes) == RouterTimes()
     assert RouterTimes().lease_ttl == 60
+
+
+@pytest.mark.parametrize(("path", "told"), [("/v1", "give the URL without /v1"), ("", "start it")])
+def test_the_url_that_clients_take_is_told_from_a_router_that_is_down(path: str, told: str) -> None:
+    with hostile({}) as nothing:
+        found = examine(
+            FleetTarget(f"{nothing.url}{path}", (f"{nothing.url}{path}",), probe=False, timeout=60)
+        )
+    router, engine = (one for one in found.findings if one.severity is ERROR)
+    assert router.what == f"answers 404 to {nothing.url}{path}/health"
+    assert router.remedy.startswith(told)
+    assert engine.remedy == told or not path
 
 
 def only(seen: FleetFacts, check: Check) -> list[Finding]:

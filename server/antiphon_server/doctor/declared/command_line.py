@@ -26,9 +26,9 @@ UNREADABLE = Check(
 )
 UNREAD_FILE = Check(
     "unread-file",
-    Severity.NOTE,
+    Severity.WARNING,
     Realm.DECLARED,
-    "every file that is named, and is here, could be read",
+    "every file that belongs to it could be read",
     "What stands in it is taken to be right.",
 )
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -38,21 +38,25 @@ _ANTIPHON = ("antiphon", "antiphon_server.cli")
 
 
 def unread_file(subject: str, error: UnreadError, unchecked: str) -> Finding:
-    """A note of it. ``unchecked``: what was in it, with its verb."""
-    what = f"{error}, so {unchecked} not checked"
-    return UNREAD_FILE.finding(subject, what, "run the doctor as a user that may read it, or mend the file")
+    """``unchecked``: what was in it, with its verb. A note where it is only not for this user's eyes, or lies
+    elsewhere; what nobody can read is a fault."""
+    severity = Severity.NOTE if error.forbidden or error.missing else None
+    return UNREAD_FILE.finding(
+        subject, f"{error}, so {unchecked} not checked", error.remedy, severity=severity
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """``words``: program and arguments. ``subject``: file and name, for findings. ``folder``: where relative
-    paths of configuration files begin."""
+    paths of configuration files begin. ``unseen``: more may be set for it than ``env`` has."""
 
     subject: str
     words: tuple[str, ...]
     env: Mapping[str, str]
     box: Box
     folder: Path = Path()
+    unseen: bool = False
 
 
 def recognised(command: Command) -> Declared:
@@ -178,13 +182,13 @@ def _router(command: Command, words: Sequence[str], env: Mapping[str, str]) -> D
         else:
             flags[option.name + FILE_TWIN if option.secret else option.name] = value
     path = (command.folder / config) if config else None
+    unseen = command.unseen
     if path is not None:
         try:
             # The router's own reader comes later, and has no bounds.
             documents(path, text_of(path))
         except UnreadError as error:
-            path = None
-            if not error.missing:
-                unread.append(unread_file(command.subject, error, "its settings were"))
-    router = Router(command.subject, flags, env, command.box, path)
+            path, unseen = None, True
+            unread.append(unread_file(command.subject, error, "its settings were"))
+    router = Router(command.subject, flags, env, command.box, path, unseen)
     return Declared(routers=(router,), unread=tuple(unread))

@@ -16,6 +16,8 @@ HIDDEN = "\N{HORIZONTAL ELLIPSIS}"
 """Marks a value that is filled in where it runs: a secret, a field of the pod."""
 
 EXTRA = "kv_connector_extra_config"
+SECRETS_FILE = "/etc/antiphon/secrets.env"
+"""Of a host, for the units; only root may read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,14 @@ class Engine:
 @dataclass(frozen=True, slots=True)
 class Router:
     """``flags``: its settings by name, from the command line. ``env``: what is set for it, hidden values too.
-    ``config``: its file, where it can be read."""
+    ``config``: its file, where it can be read. ``unseen``: settings may come from what cannot be seen."""
 
     subject: str
     flags: Mapping[str, Any]
     env: Mapping[str, str]
     box: Box
     config: Path | None = None
+    unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

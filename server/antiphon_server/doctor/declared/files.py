@@ -15,15 +15,17 @@ LARGEST = 2 << 20
 MOST_NODES = 200_000
 """Values of a document, those that aliases repeat included."""
 RENDER = "correct it, or render templates first"
+READER = "run the doctor as a user that may read it"
 
 
 class UnreadError(ValueError):
-    """A file that is not read. ``why``: the cause, with what to do where that is known. ``missing``: it is
-    not there."""
+    """A file that is not read. ``missing``: it is not there. ``forbidden``: this user may not read it."""
 
-    def __init__(self, path: Path, why: str, *, missing: bool = False) -> None:
+    def __init__(
+        self, path: Path, why: str, remedy: str, *, missing: bool = False, forbidden: bool = False
+    ) -> None:
         super().__init__(f"{path} cannot be read: {why}")
-        self.path, self.why, self.missing = path, why, missing
+        self.remedy, self.missing, self.forbidden = remedy, missing, forbidden
 
 
 def text_of(path: Path) -> str:
@@ -37,17 +39,24 @@ def text_of(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UnreadError(path, "it is no regular file; write what it holds into one")
+                raise UnreadError(path, "it is no regular file", "write what it holds into one")
             found = file.read(LARGEST + 1)
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise UnreadError(path, why, missing=isinstance(error, FileNotFoundError)) from None
+        forbidden = isinstance(error, PermissionError)
+        raise UnreadError(
+            path,
+            error.strerror or type(error).__name__,
+            READER if forbidden else "name a file that can be read",
+            missing=isinstance(error, FileNotFoundError | NotADirectoryError),
+            forbidden=forbidden,
+        ) from None
     if len(found) > LARGEST:
-        raise UnreadError(path, f"it is larger than {LARGEST >> 20} MiB; give the part with the engines")
+        why = f"it is larger than {LARGEST >> 20} MiB"
+        raise UnreadError(path, why, "give the part with the engines")
     try:
         return found.decode("utf-8")
     except UnicodeDecodeError:
-        raise UnreadError(path, "it is not UTF-8 text") from None
+        raise UnreadError(path, "it is not UTF-8 text", "name a text file, or remove this one") from None
 
 
 def documents(path: Path, text: str) -> list[Any]:
@@ -59,11 +68,11 @@ def documents(path: Path, text: str) -> list[Any]:
     try:
         return list(_documents(path, text))
     except RecursionError:
-        raise UnreadError(path, f"it is nested too deeply; {RENDER}") from None
+        raise UnreadError(path, "it is nested too deeply", RENDER) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark is not None else ""
-        raise UnreadError(path, f"it is not YAML{place}; {RENDER}") from None
+        raise UnreadError(path, f"it is not YAML{place}", RENDER) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -77,9 +86,8 @@ def _documents(path: Path, text: str) -> Iterator[Any]:
             node = loader.get_node()
             # Before anything is made of it: merge keys copy what they name.
             if node is not None and _grown(path, node, {}, set()) > MOST_NODES:
-                raise UnreadError(
-                    path, f"its aliases grow to more than {MOST_NODES} values; write fewer of them"
-                )
+                why = f"its aliases grow to more than {MOST_NODES} values"
+                raise UnreadError(path, why, "write fewer of them")
             yield loader.construct_document(node)
     finally:
         loader.dispose()
@@ -90,7 +98,7 @@ def _grown(path: Path, node: yaml.Node, known: dict[int, int], above: set[int]) 
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) in above:
-        raise UnreadError(path, "an alias in it refers to itself; remove that alias")
+        raise UnreadError(path, "an alias in it refers to itself", "remove that alias")
     if id(node) not in known:
         above.add(id(node))
         size = 1

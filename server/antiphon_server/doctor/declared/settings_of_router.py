@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,10 @@ class Settled:
     engine_key: str | None
     given: frozenset[str]
 
+    def shows(self, *names: str) -> bool:
+        """None of these settings is hidden, so that they can be judged."""
+        return self.hidden.isdisjoint(names)
+
 
 def settled(router: Router) -> Settled:
     """The settings of one router."""
@@ -53,7 +58,9 @@ def settled(router: Router) -> Settled:
         else:
             flags[name] = value
     loaded = load(flags, _ours(env), router.config)
-    faults = tuple(fault for fault in loaded.faults if fault.key not in hidden)
+    if router.unseen:
+        hidden |= {option.name for option in options()} - set(loaded.given)
+    faults = tuple(fault for fault in loaded.faults if not _about(fault, hidden))
     settings = loaded.readable
     assert settings is not None
     secret = settings.engine_key.get_secret_value() if settings.engine_key is not None else None
@@ -67,6 +74,13 @@ def settled(router: Router) -> Settled:
 def routers_of(fleet: Declared) -> list[Settled]:
     """Of all routers."""
     return [settled(router) for router in fleet.routers]
+
+
+def _about(fault: Fault, hidden: set[str]) -> bool:
+    """The fault is one of hidden settings, or of what others have to do with them."""
+    if fault.key != "settings":
+        return fault.key in hidden
+    return any(re.search(rf"\b{name}\b", fault.problem) for name in hidden)
 
 
 def _elsewhere(variable: str, name: str, away: bool) -> bool:

@@ -111,7 +111,9 @@ def _ask_router(target: FleetTarget, patience: Patience) -> RouterSeen:
 
 def _seen_router(http: httpx.Client, url: str, target: FleetTarget) -> RouterSeen:
     troubles: dict[RouterTrouble, str] = {}
-    http.get(f"{url}/health").raise_for_status()
+    health = http.get(f"{url}/health")
+    if health.status_code != 200:
+        return RouterSeen(url, {RouterTrouble.SILENT: f"answers {health.status_code} to {url}/health"})
     said = http.get(f"{url}/ready")
     ready = read(said.content, _Ready)
     if said.status_code != 200:

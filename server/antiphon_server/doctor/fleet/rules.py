@@ -60,7 +60,7 @@ def _router(fleet: FleetFacts) -> Iterator[Finding]:
         return
     subject = f"router {router.url}"
     remedies = {
-        RouterTrouble.SILENT: (checks.ROUTER, "start it, or mend its URL (without /v1)"),
+        RouterTrouble.SILENT: (checks.ROUTER, "start it, or mend its URL"),
         RouterTrouble.UNREADY: (
             checks.ROUTER,
             "it needs a prefill and a decode engine that answer: see /ready",
@@ -70,6 +70,7 @@ def _router(fleet: FleetFacts) -> Iterator[Finding]:
     }
     for trouble, said in router.troubles.items():
         check, remedy = remedies[trouble]
+        remedy = _reached(router.url) or remedy
         yield check.finding(subject, said if trouble is RouterTrouble.SILENT else f"answers {said}", remedy)
     if router.degraded:
         yield checks.ROUTER.finding(
@@ -99,11 +100,17 @@ def _router(fleet: FleetFacts) -> Iterator[Finding]:
         )
 
 
+def _reached(url: str) -> str | None:
+    """What to do about a URL that OpenAI's clients take, and nothing else."""
+    return "give the URL without /v1" if url.endswith("/v1") else None
+
+
 def _answers(fleet: FleetFacts) -> Iterator[Finding]:
     for engine in fleet.engines:
         kind = engine.asked.kind
         if kind is not None:
             check, remedy = _TROUBLES[kind]
+            remedy = _reached(engine.asked.url) or remedy
             # The router reaches it, perhaps by a network that this machine is not in.
             severity = Severity.WARNING if engine.found and kind is Trouble.SILENT else None
             what = (

@@ -10,36 +10,46 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from antiphon_server.doctor.declared.box import UNLIMITED, Box, seconds, size
-from antiphon_server.doctor.declared.command_line import Command, recognised, unread_file
-from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Plain
+from antiphon_server.doctor.declared.command_line import UNREAD_FILE, Command, recognised
+from antiphon_server.doctor.declared.declared import HIDDEN, Declared
 from antiphon_server.doctor.declared.files import UnreadError, text_of
+from antiphon_server.doctor.declared.manifests.environment import Named, environment
 from antiphon_server.doctor.declared.manifests.interpolation import (
     MissingVariableError,
     interpolated,
+    names_in,
     variables_of,
 )
 from antiphon_server.doctor.declared.manifests.scene import ManifestError, Scene
 from antiphon_server.doctor.declared.manifests.secrets import exposed, plain
-from antiphon_server.doctor.finding import Finding
+from antiphon_server.doctor.finding import Finding, Severity
 
 STOP_GRACE_S = 10.0
+STANDARD = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
+OVERRIDES = tuple(name.replace("compose.", "compose.override.") for name in STANDARD)
+# Without interpolation, so that keys stay in .env.
+WHOLE = (
+    "in its folder: docker compose --profile '*' config --no-interpolate > whole.yaml && "
+    "antiphon doctor whole.yaml"
+)
 _OURS = re.compile(r"(?i)antiphon|vllm|redis|valkey")
 
 
 def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Scene]:
-    """A scene for each profile that serves, and before them one for what ``.env`` chooses.
+    """A scene for each profile that serves, and before them one for what ``.env`` chooses. Where the
+    environment chooses, that one alone.
 
     Raises:
         ManifestError: a variable is missing, or a service is no mapping.
     """
     env_file = path.parent / ".env"
+    written_there: dict[str, str] = {}
     try:
-        variables = {**variables_of(text_of(env_file)), **environ}
+        written_there = variables_of(text_of(env_file))
     except UnreadError as error:
         if not error.missing:
-            who = "run the doctor as a user that may read it"
-            raise ManifestError(f"{error}: it fills in the variables of {path}, so {who}") from None
-        variables = dict(environ)
+            raise ManifestError(f"{error}, and it fills in {path}: {error.remedy}") from None
+    variables = {**written_there, **environ}
     try:
         services = interpolated(document.get("services") or {}, variables)
     except MissingVariableError as error:
@@ -57,16 +67,63 @@ def compose(path: Path, document: Mapping[str, Any], environ: Mapping[str, str])
     serving = [profile for profile, all_of in of_profile.items() if all_of.engines or all_of.routers]
     # What serves nothing by itself, such as Redis, runs beside any of the others.
     beside = frozenset(of_profile) - frozenset(serving)
-    chosen = frozenset(filter(None, map(str.strip, variables.get("COMPOSE_PROFILES", "").split(","))))
+    chosen = _profiles(variables)
     scenes = [frozenset({profile}) for profile in sorted(serving)] or [frozenset[str]()]
-    for active in dict.fromkeys([chosen - beside, *scenes] if chosen & frozenset(serving) else scenes):
+    if chosen & frozenset(serving):
+        scenes.insert(0, chosen - beside)
+    told = _profiles(environ)
+    if told and told != {"*"}:
+        scenes, beside = [told], frozenset()
+    ours = names_in([written[name] for name, one in found.items() if one])
+    filling = {name: value for name, value in written_there.items() if name in ours}
+    of_all = Declared(
+        plain=exposed(path.name, env_file, filling), unread=tuple(_left_out(path, document, variables))
+    )
+    for active in dict.fromkeys(scenes):
         parts = [
             found[name]
             for name, one in services.items()
             if not one.get("profiles") or (active | beside) & set(map(str, one["profiles"]))
         ]
+        whole = sum(parts, Declared())
+        if told and not whole and any(found.values()):
+            what = f"COMPOSE_PROFILES = {','.join(sorted(told))} chooses none of its engines and routers"
+            remedy = f"set it to one of {', '.join(sorted(serving))}, or unset it"
+            whole += Declared(unread=(UNREAD_FILE.finding(path.name, what, remedy, severity=Severity.NOTE),))
         named = f"{path.name} ({', '.join(sorted(active))})" if active else path.name
-        yield Scene(named, sum(parts, Declared()), joins=False)
+        yield Scene(named, whole + of_all, joins=False)
+
+
+def _profiles(variables: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, variables.get("COMPOSE_PROFILES", "").split(","))))
+
+
+def merged_into(path: Path) -> Path | None:
+    """The compose file beside an override file, which Compose merges it into; None: it is no such file."""
+    if path.name not in OVERRIDES:
+        return None
+    beside = (path.with_name(name) for name in STANDARD)
+    return next((each for each in beside if each.is_file()), None)
+
+
+def _left_out(path: Path, document: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[Finding]:
+    """What Compose makes part of the file, and is not followed here."""
+    if several := variables.get("COMPOSE_FILE"):
+        names = [Path(name).name for name in several.split(variables.get("COMPOSE_PATH_SEPARATOR", ":"))]
+        others = [name for name in names if name != path.name] if path.name in names else []
+    else:
+        beside = path.name in STANDARD
+        others = [name for name in OVERRIDES if beside and path.with_name(name).is_file()]
+    extending = [
+        name
+        for name, one in document["services"].items()
+        if isinstance(one, dict) and one.get("extends") is not None
+    ]
+    found = [f"{name} is merged by Compose and is not read here" for name in others]
+    found += ["include: Compose reads more files, which are not read here"] if document.get("include") else []
+    found += [f"extends of {', '.join(extending)} is not followed here"] if extending else []
+    for what in found:
+        yield UNREAD_FILE.finding(path.name, what, WHOLE)
 
 
 def _found(path: Path, name: str, one: Any, written: Any) -> Declared:
@@ -87,24 +144,11 @@ def _found(path: Path, name: str, one: Any, written: Any) -> Declared:
 
 def _service(path: Path, name: str, one: Mapping[str, Any], written: Mapping[str, Any]) -> Declared:
     subject = f"{path.name}: {name}"
-    words = _words(one)
-    unread: list[Finding] = []
-    secrets: tuple[Plain, ...] = ()
-    env: dict[str, str] = {}
-    for place in _files(path, one):
-        try:
-            read = variables_of(text_of(place))
-            env |= read
-            secrets += exposed(subject, place, read)
-        except UnreadError as error:
-            if not error.missing:
-                unread.append(unread_file(subject, error, "its variables were"))
-    env |= _mapping(one.get("environment"))
-    found = recognised(Command(subject, tuple(words), env, _box(name, one), path.parent))
-    if not (found or found.unread):
-        return found
-    secrets += plain(subject, _mapping(written.get("environment")))
-    return found + Declared(plain=secrets, unread=tuple(unread))
+    files = environment(subject, _files(path, one))
+    env = {**files.env, **_mapping(one.get("environment"))}
+    words = tuple(_words(one))
+    found = recognised(Command(subject, words, env, _box(name, one), path.parent, files.unseen))
+    return files.told_with(found, plain(subject, _mapping(written.get("environment"))))
 
 
 def _words(one: Mapping[str, Any]) -> list[str]:
@@ -204,10 +248,12 @@ def _published(one: Mapping[str, Any]) -> Iterator[str]:
         yield parts[0].strip("[]") if len(parts) == 3 else "0.0.0.0"
 
 
-def _files(path: Path, one: Mapping[str, Any]) -> Iterator[Path]:
+def _files(path: Path, one: Mapping[str, Any]) -> Iterator[Named]:
     files = one.get("env_file") or ()
     for each in [files] if isinstance(files, str | dict) else files:
-        yield path.parent / str(each["path"] if isinstance(each, dict) else each)
+        given = each if isinstance(each, dict) else {"path": each}
+        name = str(given["path"])
+        yield Named(name, (path.parent / name,), optional=not _true(given.get("required", True)))
 
 
 def _mapping(given: Any) -> dict[str, str]:

@@ -28,6 +28,11 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
     return _text(value, variables) if isinstance(value, str) else value
 
 
+def names_in(value: Any) -> set[str]:
+    """Variables that texts in a document refer to."""
+    return set(re.findall(r"\$\{?([A-Za-z_]\w*)", str(value)))
+
+
 def _text(text: str, variables: Mapping[str, str]) -> str:
     def filled(found: re.Match[str]) -> str:
         if found[1]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from antiphon_server.doctor.declared.box import Box
 from antiphon_server.doctor.declared.command_line import unread_file
 from antiphon_server.doctor.declared.declared import Declared, Router
-from antiphon_server.doctor.declared.files import UnreadError, documents, text_of
-from antiphon_server.doctor.declared.manifests.compose import compose
+from antiphon_server.doctor.declared.files import READER, UnreadError, documents, text_of
+from antiphon_server.doctor.declared.manifests.compose import WHOLE, compose, merged_into
 from antiphon_server.doctor.declared.manifests.kubernetes import kubernetes
 from antiphon_server.doctor.declared.manifests.scene import ManifestError, Scene
 from antiphon_server.doctor.declared.manifests.shell import shell
 from antiphon_server.doctor.declared.manifests.systemd import units
+from antiphon_server.doctor.finding import Severity
 
 MANIFESTS = (".yaml", ".yml", ".service", ".sh")
 MOST_FILES = 20_000
@@ -36,8 +39,10 @@ def read(targets: Iterable[Path], environ: Mapping[str, str] = os.environ) -> li
     scenes: list[Scene] = []
     for target in targets:
         found = [scene for path in _files(target) for scene in _understood(path, target, environ)]
-        if not any(scene.declared or scene.declared.unread for scene in found):
-            raise ManifestError(f"{target} declares no engine, router or store: {REMEDY}")
+        if not any(map(_tells, found)):
+            said = next((each for scene in found for each in scene.declared.unread), None)
+            why = f"{said.what}: {said.remedy}" if said else REMEDY
+            raise ManifestError(f"{target} declares no engine, router or store: {why}")
         scenes += [scene for scene in found if scene.declared or scene.declared.unread]
     together = [scene for scene in scenes if scene.joins]
     alone = [scene for scene in scenes if not scene.joins]
@@ -47,13 +52,21 @@ def read(targets: Iterable[Path], environ: Mapping[str, str] = os.environ) -> li
     return alone
 
 
+def _tells(scene: Scene) -> bool:
+    """There is something to judge, or a fault in the reading. What is only not seen is neither."""
+    return bool(scene.declared) or any(each.severity is not Severity.NOTE for each in scene.declared.unread)
+
+
 def _files(target: Path) -> list[Path]:
     try:
         folder = stat.S_ISDIR(target.stat().st_mode)
+        if folder:
+            os.scandir(target).close()
     except (FileNotFoundError, NotADirectoryError):
         raise ManifestError(f"{target} is not there: {REMEDY}") from None
     except OSError as error:
-        raise ManifestError(f"{target} cannot be looked at ({error.strerror}): {REMEDY}") from None
+        remedy = READER if isinstance(error, PermissionError) else REMEDY
+        raise ManifestError(f"{target} cannot be looked at ({error.strerror}): {remedy}") from None
     return sorted(_within(target)) if folder else [target]
 
 
@@ -90,9 +103,10 @@ def _scenes(path: Path, target: Path, environ: Mapping[str, str]) -> Iterator[Sc
         if path != target:
             if not error.missing:
                 said = unread_file(path.name, error, "what it declares was")
-                yield Scene(path.name, Declared(unread=(said,)))
+                # It was to be looked at, and was not.
+                yield Scene(path.name, Declared(unread=(replace(said, severity=Severity.WARNING),)))
             return
-        raise ManifestError(f"{error}: {REMEDY}") from None
+        raise ManifestError(f"{error}: {error.remedy}") from None
     if path.suffix == ".service":
         # Units of several hosts are rendered into a folder for each host.
         host = path.parent.name if target.is_dir() else "this host"
@@ -110,14 +124,27 @@ def _scenes(path: Path, target: Path, environ: Mapping[str, str]) -> Iterator[Sc
         raise ManifestError(
             f"{path} is a site: render it first ('antiphon hosts {path}'), and name the folder"
         )
+    if near := next(filter(None, map(_almost_a_site, found)), None):
+        raise ManifestError(f"{path} looks like a site: did you mean hosts instead of {near}?")
     kinds = [one for one in found if "kind" in one and "apiVersion" in one]
     if kinds:
         yield kubernetes(path, kinds)
     elif any("services" in one for one in found):
+        if base := merged_into(path):
+            if path == target:
+                raise ManifestError(f"{path} is merged into {base.name} by Compose: {WHOLE}")
+            return
         yield from compose(path, next(one for one in found if "services" in one), environ)
     elif found and set(found[0]) & {"prefill", "decode", "discover_prefill", "discover_decode"}:
         box = Box(manager="shell", network=f"router of {path}")
         yield Scene(path.name, Declared(routers=(Router(path.name, {}, {}, box, path),)))
+
+
+def _almost_a_site(one: Mapping[str, Any]) -> str | None:
+    """The key that stands in place of ``hosts``."""
+    if "kind" in one or not {"model", "preset", "engines"} & set(one):
+        return None
+    return next(iter(get_close_matches("hosts", map(str, one), n=1)), None)
 
 
 def _mappings(path: Path, text: str) -> list[dict[str, Any]]:
@@ -125,6 +152,6 @@ def _mappings(path: Path, text: str) -> list[dict[str, Any]]:
     try:
         found = documents(path, text)
     except UnreadError as error:
-        raise ManifestError(str(error)) from None
+        raise ManifestError(f"{error}: {error.remedy}") from None
     each = (one for document in found for one in (document if isinstance(document, list) else [document]))
     return [one for one in each if isinstance(one, dict)]

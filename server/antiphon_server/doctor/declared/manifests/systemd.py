@@ -8,17 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from antiphon_server.doctor.declared.box import UNLIMITED, Box, seconds, size
-from antiphon_server.doctor.declared.command_line import Command, recognised, unread_file
-from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Plain
-from antiphon_server.doctor.declared.files import UnreadError, text_of
-from antiphon_server.doctor.declared.manifests.interpolation import variables_of
+from antiphon_server.doctor.declared.command_line import UNREAD_FILE, Command, recognised
+from antiphon_server.doctor.declared.declared import Declared
+from antiphon_server.doctor.declared.manifests.environment import Named, environment
 from antiphon_server.doctor.declared.manifests.scene import Scene
-from antiphon_server.doctor.declared.manifests.secrets import exposed, plain
-from antiphon_server.doctor.finding import Finding
+from antiphon_server.doctor.declared.manifests.secrets import plain
+from antiphon_server.doctor.finding import Finding, Severity
 
 STOP_GRACE_S = 90.0
 _OURS = re.compile(r"(?i)antiphon|vllm|redis|valkey")
-KEYS = ("ANTIPHON_ENGINE_KEY", "ANTIPHON_API_KEYS")
 
 
 def units(path: Path, text: str, host: str) -> Scene:
@@ -33,7 +31,21 @@ def units(path: Path, text: str, host: str) -> Scene:
     instances = sorted(
         {name for line in service.get("EnvironmentFile", ()) for name in _instances(line, path)}
     )
+    if not instances:
+        return Scene(path.name, Declared(unread=(_unnamed(path, service, host),)))
     return Scene(path.name, sum((_service(path, service, name, host) for name in instances), Declared()))
+
+
+def _unnamed(path: Path, service: Mapping[str, list[str]], host: str) -> Finding:
+    """Of a template, of which no instance is known."""
+    files = [line.removeprefix("-") for line in service.get("EnvironmentFile", ()) if "%i" in line]
+    lacking = " or ".join(files).replace("%i", "*") or "file of theirs"
+    return UNREAD_FILE.finding(
+        f"{host}/{path.name}" if host else path.name,
+        f"no {lacking} beside it, so its instances are not known and were not checked",
+        "name a folder that 'antiphon hosts' wrote, or put the instances' environment files beside the unit",
+        severity=Severity.NOTE,
+    )
 
 
 def _instances(line: str, path: Path) -> list[str]:
@@ -46,26 +58,16 @@ def _instances(line: str, path: Path) -> list[str]:
 
 def _service(path: Path, service: Mapping[str, list[str]], instance: str, host: str) -> Declared:
     written: dict[str, str] = {}
-    env: dict[str, str] = {}
     for line in service.get("Environment", ()):
         for word in shlex.split(line):
             name, _, value = word.partition("=")
             written[name] = value
-    unread: list[Finding] = []
-    secrets: tuple[Plain, ...] = ()
     name = path.name.replace("@", f"@{instance}") if instance else path.name
     subject = f"{host}/{name}" if host else name
-    for line in service.get("EnvironmentFile", ()):
-        file = line.removeprefix("-").replace("%i", instance)
-        try:
-            place, read = _file(file, path)
-            secrets += exposed(subject, place, read or {})
-        except UnreadError as error:
-            unread.append(unread_file(subject, error, "its variables, keys above all, were"))
-            read = None
-        # Secrets may stand in one that is not to be seen from here.
-        env |= dict.fromkeys(KEYS, f"{HIDDEN} {file}") if read is None else read
-    env = {**written, **env}
+    files = environment(
+        subject, (_named(line, instance, path) for line in service.get("EnvironmentFile", ()))
+    )
+    env = {**written, **files.env}
     box = Box(
         manager="systemd",
         network=host,
@@ -75,10 +77,13 @@ def _service(path: Path, service: Mapping[str, list[str]], instance: str, host: 
     )
     command = (service.get("ExecStart") or [""])[-1].lstrip("@-+!:|").replace("%i", instance)
     words = tuple(_filled(word, env) for word in shlex.split(command))
-    found = recognised(Command(subject, words, env, box, path.parent))
-    if not (found or found.unread):
-        return found
-    return found + Declared(plain=plain(subject, written) + secrets, unread=tuple(unread))
+    found = recognised(Command(subject, words, env, box, path.parent, files.unseen))
+    return files.told_with(found, plain(subject, written))
+
+
+def _named(line: str, instance: str, unit_path: Path) -> Named:
+    name = line.removeprefix("-").replace("%i", instance)
+    return Named(name, (Path(name), unit_path.parent / Path(name).name), optional=line.startswith("-"))
 
 
 def _sections(text: str) -> dict[str, dict[str, list[str]]]:
@@ -95,21 +100,6 @@ def _sections(text: str) -> dict[str, dict[str, list[str]]]:
             else:
                 section.pop(key.strip(), None)  # an empty one takes back what was said before
     return found
-
-
-def _file(name: str, unit_path: Path) -> tuple[Path, dict[str, str] | None]:
-    """The place of an environment file and what it sets; None where it is not here.
-
-    Raises:
-        UnreadError
-    """
-    for place in (Path(name), unit_path.parent / Path(name).name):
-        try:
-            return place, variables_of(text_of(place))
-        except UnreadError as error:
-            if not error.missing:
-                raise
-    return Path(name), None
 
 
 def _filled(word: str, env: Mapping[str, str]) -> str:

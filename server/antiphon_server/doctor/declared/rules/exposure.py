@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from antiphon_server.doctor.declared.box import Box
-from antiphon_server.doctor.declared.declared import HIDDEN, Declared
+from antiphon_server.doctor.declared.declared import HIDDEN, SECRETS_FILE, Declared
 from antiphon_server.doctor.declared.rule import Hit, rule
 from antiphon_server.doctor.declared.settings_of_router import Settled, routers_of
 from antiphon_server.doctor.finding import Severity
@@ -59,7 +59,7 @@ def engine_exposed(fleet: Declared) -> Iterator[Hit]:
 )
 def router_exposed(fleet: Declared) -> Iterator[Hit]:
     for one in routers_of(fleet):
-        how = reached(one.router.box, one.settings.host)
+        how = reached(one.router.box, one.settings.host) if one.shows("host") else None
         keys = {"api_keys", "keys_file", "trust_forwarded_tenant"} & one.given
         if how is not None and not keys:
             what = f"it asks for no key, and {how}"
@@ -94,7 +94,9 @@ def redis_password(fleet: Declared) -> Iterator[Hit]:
     for one in _remote(fleet):
         url = urlsplit(one.settings.store)
         if url.password is None:
-            yield Hit(one.router.subject, f"store {url.scheme}://{url.hostname} has no password", _FENCED)
+            what = f"store {url.scheme}://{url.hostname} has no password"
+            units = one.router.box.manager == "systemd"
+            yield Hit(one.router.subject, what, _IN_SECRETS if units else _FENCED)
     for store in fleet.stores:
         words = " ".join(store.words)
         if "requirepass" in words or "--aclfile" in words or re.search(r"\.conf\b", words):
@@ -105,6 +107,11 @@ def redis_password(fleet: Declared) -> Iterator[Hit]:
 
 
 _FENCED = "set a password (requirepass, redis://:password@...) or keep it on a network of its own"
+# A site's file and what is rendered from it are open to every user of a host.
+_IN_SECRETS = (
+    "set a password (requirepass), and write ANTIPHON_STORE=redis://:password@... into "
+    f"{SECRETS_FILE} on the router's host, not into a site's file; or keep it on a network of its own"
+)
 
 
 @rule(
@@ -126,7 +133,7 @@ def _remote(fleet: Declared) -> Iterator[Settled]:
     beside = {store.box.network for store in fleet.stores if reached(store.box, ANYWHERE) is None}
     for one in routers_of(fleet):
         store = one.settings.store
-        if "store" in one.hidden or HIDDEN in store or not store.startswith(("redis://", "rediss://")):
+        if not one.shows("store") or HIDDEN in store or not store.startswith(("redis://", "rediss://")):
             continue
         host = urlsplit(store).hostname or ""
         if not _loopback(host) and host not in beside:

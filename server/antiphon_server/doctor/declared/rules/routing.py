@@ -50,7 +50,7 @@ def router_port(fleet: Declared) -> Iterator[Hit]:
         if _serves(engine):
             taken[engine.box.network, engine.flags.count("port", 8000)] = f"that of {engine.subject}"
     for one in routers_of(fleet):
-        if "port" in one.hidden:
+        if not one.shows("port"):
             continue
         number, network = one.settings.port, one.router.box.network
         if whose := taken.get((network, number)):
@@ -69,7 +69,7 @@ def router_engines(fleet: Declared) -> Iterator[Hit]:
         for role, urls in ((Role.PREFILL, one.settings.prefill), (Role.DECODE, one.settings.decode)):
             ports = {engine.flags.count("port", 8000): engine for engine in fleet.of(role) if _serves(engine)}
             others = {e.flags.count("port", 8000) for e in fleet.engines if e.role is not role and _serves(e)}
-            if not ports or role.value in one.hidden:
+            if not ports or not one.shows(role.value):
                 continue
             for url in urls:
                 port = urlsplit(url).port or 80
@@ -100,7 +100,7 @@ def discovery(fleet: Declared) -> Iterator[Hit]:
     for one in routers_of(fleet):
         for role in (Role.PREFILL, Role.DECODE):
             selector = getattr(one.settings, f"discover_{role}")
-            if not selector or not fleet.services or f"discover_{role}" in one.hidden:
+            if not selector or not fleet.services or not one.shows(f"discover_{role}"):
                 continue
             if not any(_matches(selector, dict(labels)) for labels in fleet.services):
                 what = f"discover_{role} = {selector!r} matches the labels of no Service"
@@ -124,7 +124,7 @@ def _matches(selector: str, labels: dict[str, str]) -> bool:
 )
 def engine_key_equal(fleet: Declared) -> Iterator[Hit]:
     for one in routers_of(fleet):
-        if "engine_key" in one.hidden and not _said(one.engine_key):
+        if not one.shows("engine_key") and (one.router.unseen or not _said(one.engine_key)):
             continue  # a file where the router runs
         for engine in fleet.engines:
             ours, theirs = one.engine_key, engine.key
@@ -161,7 +161,7 @@ def lease_budget(fleet: Declared) -> Iterator[Hit]:
 
     for one in routers_of(fleet):
         settings = one.settings
-        if not settings.keeps:
+        if not settings.keeps or not one.shows("paths", "lease_ttl", "lease_margin", "renew_interval"):
             continue
         for engine in fleet.of(Role.DECODE):
             limits = limits_of(engine)
@@ -197,6 +197,8 @@ def _seconds(engine: Engine, name: str, default: float) -> float:
 )
 def pinned_long(fleet: Declared) -> Iterator[Hit]:
     for one in routers_of(fleet):
+        if not one.shows("paths", "keep"):
+            continue
         for engine in fleet.of(Role.DECODE):
             ttl = limits_of(engine).decode
             if one.settings.keeps and engine.reuses and ttl > one.settings.keep:
@@ -214,7 +216,7 @@ def router_keep_alive(fleet: Declared) -> Iterator[Hit]:
     for one in routers_of(fleet):
         for engine in fleet.engines:
             given = engine.env.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "5")
-            if given.isdigit() and one.settings.keep_alive >= int(given):
+            if one.shows("keep_alive") and given.isdigit() and one.settings.keep_alive >= int(given):
                 what = f"it closes idle connections after {given} s, the router's keep_alive is "
                 remedy = "set VLLM_HTTP_TIMEOUT_KEEP_ALIVE=600, or lower the router's keep_alive"
                 yield Hit(engine.subject, f"{what}{one.settings.keep_alive:g} s", remedy)
@@ -234,7 +236,7 @@ def stop_grace(fleet: Declared) -> Iterator[Hit]:
     }
     for one in routers_of(fleet):
         grace, wanted = one.router.box.grace, one.settings.shutdown_grace
-        if grace is not None and grace <= wanted and "shutdown_grace" not in one.hidden:
+        if grace is not None and grace <= wanted and one.shows("shutdown_grace"):
             what = f"it is killed {grace:g} s after SIGTERM, its shutdown_grace is {wanted:g} s"
             yield Hit(
                 one.router.subject, what, f"{remedies[one.router.box.manager]}, or lower shutdown_grace"
@@ -249,9 +251,10 @@ def stop_grace(fleet: Declared) -> Iterator[Hit]:
     "their kept KV stays pinned.",
 )
 def shared_store(fleet: Declared) -> Iterator[Hit]:
-    routers = [one for one in routers_of(fleet) if "store" not in one.hidden]
+    routers = [one for one in routers_of(fleet) if one.shows("store", "paths")]
     places = {(tuple(one.settings.prefill), tuple(one.settings.decode)) for one in routers}
-    several = len(routers) > 1 and len(places) == 1
+    known = all(one.shows("prefill", "decode") for one in routers)
+    several = known and len(routers) > 1 and len(places) == 1
     for one in routers:
         count = one.router.box.replicas
         if one.settings.store == "memory" and one.settings.keeps and (count > 1 or several):
