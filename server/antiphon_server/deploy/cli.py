@@ -16,11 +16,13 @@ OUT = Path("out/hosts")
 
 
 def hosts(
-    site: Annotated[Path, typer.Argument(metavar="SITE.yaml", help="Hosts, their roles, settings.")],
+    site: Annotated[str, typer.Argument(metavar="SITE.yaml", help="Hosts, their roles, settings.")],
     host: Annotated[
         list[str] | None, typer.Option(help="Only this host; may be given again. Default: all.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write a folder for each host into.")] = OUT,
+    out: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder to write a folder for each host into.")
+    ] = str(OUT),
     show: Annotated[bool, typer.Option("--print", help="Print the files; write nothing.")] = False,
 ) -> None:
     """Render a fleet over several hosts: environment files, systemd units, scripts, and the commands to copy.
@@ -35,10 +37,11 @@ def hosts(
     from antiphon_server.stack.validate import ValidationError
 
     try:
-        found = read(site)
+        place = _path("--out", out)
+        found = read(_path("SITE.yaml", site))
         rendered = render_hosts(found)
         chosen = _chosen(rendered, host)
-        removed = [] if show else write(chosen, found.hosts, out)
+        removed = [] if show else write(chosen, found.hosts, place)
     except (ValidationError, OSError) as error:
         _fail(str(error))
     for notice in [*notices_of(found), *removed]:
@@ -48,7 +51,13 @@ def hosts(
             for path, text in one.files.items():
                 if not path.endswith(".sh"):
                     typer.echo(f"### {one.name}/{path}\n{text}")
-    typer.echo("\n".join(steps(found, chosen, out)))
+    typer.echo("\n".join(steps(found, chosen, place)))
+
+
+def _path(name: str, given: str) -> Path:
+    if not given.strip():
+        _fail(f"{name} is empty: name one; is the variable set that it was taken from?")
+    return Path(given)
 
 
 def _chosen(rendered: Sequence[HostFiles], names: Sequence[str] | None) -> list[HostFiles]:

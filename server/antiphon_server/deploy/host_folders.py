@@ -24,14 +24,19 @@ def write(hosts: Sequence[HostFiles], known: Collection[str], out: Path) -> list
         What was removed, to be told.
 
     Raises:
-        ValidationError: files of somebody else's are in the way; nothing has been written.
-        OSError: it cannot be written.
+        ValidationError: files of somebody else's are in the way, and nothing has been written; or it cannot
+            be written.
     """
-    if faults := [fault for one in hosts for fault in _in_the_way(out / one.name, one)]:
-        raise ValidationError(faults)
-    for one in hosts:
-        _render(out / one.name, one)
-    return [_remove(folder) for folder in _left(known, out)]
+    try:
+        if faults := [fault for one in hosts for fault in _in_the_way(out / one.name, one)]:
+            raise ValidationError(faults)
+        for one in hosts:
+            _render(out / one.name, one)
+        return [_remove(folder) for folder in _left(known, out)]
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        told = Fault("--out", str(error.filename or out), f"{why}: name a folder that can be written")
+        raise ValidationError([told]) from error
 
 
 def _in_the_way(folder: Path, host: HostFiles) -> list[Fault]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ _KEYS = {
     2: tuple(Host.model_fields),
 }
 """By how deep they stand: of the file, of ``engines``, of a host."""
+_COMPOSE = re.compile(r"^services:", re.MULTILINE)
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def read(file: Path) -> Site:
@@ -37,14 +40,22 @@ def read(file: Path) -> Site:
 
 def _loaded(file: Path) -> Any:
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader=StrictLoader)
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ValidationError([Fault("site", str(file), f"{cause}: name a readable file")]) from error
+    if _COMPOSE.search(text):
+        told = "it looks like a compose file: name a site's file, or give this one to 'antiphon doctor'"
+        raise ValidationError([Fault("site", str(file), told)])
+    try:
+        return yaml.load(text, Loader=StrictLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark is not None else ""
         cause = getattr(error, "problem", None) or "unreadable"
+        if _MERGE in cause:
+            told = f"merge keys (<<) are not taken{place}: write out what they stand for"
+            raise ValidationError([Fault("site", str(file), told)]) from error
         raise ValidationError([Fault("site", str(file), f"not YAML{place} ({cause}): correct it")]) from error
     except RecursionError as error:
         told = "is nested deeper than any site: correct it"

@@ -30,6 +30,34 @@ def texts(folder: Path) -> dict[str, str]:
     return {str(f.relative_to(folder)): f.read_text() for f in folder.rglob("*") if f.is_file()}
 
 
+@pytest.mark.parametrize(
+    ("words", "named"), [([""], "SITE.yaml"), (["site.yaml", "--out", ""], "--out")], ids=["site", "out"]
+)
+def test_an_empty_name_is_not_the_current_folder(
+    announcement: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("site.yaml").write_text(yaml.safe_dump(announcement))
+    ran = CliRunner().invoke(app, ["hosts", *words])
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr == f"{named} is empty: name one; is the variable set that it was taken from?\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["site.yaml"]
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
+    announcement: dict[str, Any], out: Path
+) -> None:
+    out.write_text("theirs")
+    ran = rendered(announcement, out)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"--out = {out}/")
+    assert "Not a directory: name a folder that can be written" in ran.stderr
+
+
 def test_files_of_somebody_else_are_named_and_left(announcement: dict[str, Any], out: Path) -> None:
     (out / "p0").mkdir(parents=True)
     for name in THEIRS:

@@ -150,6 +150,8 @@ def test_files_of_a_host_are_not_looked_for_here(announcement: dict[str, Any], t
         ("hosts: [", "not YAML in line"),
         ("model: a/b\nmodel: c/d\n", "model is there twice"),
         ("- a\n", "site = ['a']: give a valid dictionary"),
+        ("hosts: {a: &a {prefill: 1}, b: {<<: *a}}\n", "merge keys (<<) are not taken in line 1: write out"),
+        ("x-a: &a {}\nservices:\n  a: {<<: *a}\n", ".yaml: it looks like a compose file: name a site's file"),
         ("", "site = None"),
         ("router: " + "[" * 5000, "is nested deeper than any site"),
         ("model: 2026-13-45\n", "not YAML (month must be in 1..12)"),
