@@ -42,11 +42,15 @@ def test_services_and_profiles_of_commands_exist(guide: str) -> None:
             assert all(set(known[name]["profiles"]) & set(chosen) for name in engines), words
 
 
+CLIENTS = {"ANTIPHON_API_KEY", "OPENAI_API_KEY"}
+"""Where the doctor and the benchmark look for a client's key."""
+
+
 def test_knobs_exist() -> None:
     named = set(re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=[^`]*)?`", GUIDE))
     assert len(named) > 20
     settings = {f"ANTIPHON_{name.upper()}" for name in RouterSettings.model_fields}
-    assert named - set(knobs()) <= settings
+    assert named - set(knobs()) <= settings | CLIENTS
 
 
 def test_every_profile_and_image_is_told_of() -> None:
@@ -80,11 +84,15 @@ def test_engines_that_listen_to_their_host_get_a_key_before_they_start(
     monkeypatch.setenv("COMPOSE_PROFILES", "efa")
     assert "engine-exposed" in warned(tmp_path)
     steps = efa().partition("```\n")[2].partition("```")[0]
-    (line,) = re.findall(r"^ *(sed .*)$", steps, re.MULTILINE)
-    subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True, timeout=60)
+    lines = re.findall(r"^ *((?:chmod|sed) .*)$", steps, re.MULTILINE)
+    subprocess.run(["sh", "-ec", "\n".join(lines)], cwd=tmp_path, check=True, timeout=60)
     assert re.search(r"^ANTIPHON_ENGINE_KEY=[0-9a-f]{64}$", (tmp_path / ".env").read_text(), re.MULTILINE)
-    assert "engine-exposed" not in warned(tmp_path)
-    order = [steps.index(word) for word in ("sed", "antiphon doctor", " build", "docker save", "scp", " up ")]
+    assert warned(tmp_path) & {"engine-exposed", "plain-secret"} == set()
+    assert re.search(r"^ *scp -p ", steps, re.MULTILINE), "the copy is to be as closed"
+    order = [
+        steps.index(word)
+        for word in ("chmod", "sed", "antiphon doctor", " build", "docker save", "scp", " up ")
+    ]
     assert order == sorted(order)
 
 

@@ -93,3 +93,27 @@ def test_the_image_of_the_new_pair_is_the_one_of_a_later_start() -> None:
     assert "export " not in GUIDE
     services_of = services("gpu", ENGINE_GPU_IMAGE="antiphon/engine-gpu:0.2.0")
     assert services_of["decode-gpu"]["image"] in GUIDE
+
+
+def test_images_of_the_new_version_are_made_before_they_run() -> None:
+    """``docker compose run`` builds one that is missing, of whatever is checked out."""
+    part = GUIDE.partition("## Compose\n")[2].partition("\n## ")[0]
+    new = services("gpu", ENGINE_GPU_IMAGE="antiphon/engine-gpu:0.2.0", ROUTER_IMAGE="antiphon/router:0.2.0")
+    assert all(new[name]["image"] in part and "build" in new[name] for name in ("router", "decode-gpu"))
+    order = [
+        part.index(word)
+        for word in ("check out", "--profile gpu build", "docker compose run", "**The router**")
+    ]
+    assert order == sorted(order)
+
+
+def test_each_way_of_hosts_drains_before_it_stops_and_leaves_nothing_enabled() -> None:
+    part = GUIDE.partition("## systemd\n")[2].partition("\n## ")[0]
+    _, new, in_place = re.split(r"\*\*(?:New hosts|In place)\b", part)
+    for way, words in (
+        (new, ("site.yaml", "prepare.sh", "start.sh", "Add ", "drain", "wait, remove", "stop.sh")),
+        (in_place, ("Drain", "in_flight", "stop.sh", "prepare.sh", "start.sh", "check.sh", "Undrain")),
+    ):
+        assert sorted(way.index(word) for word in words) == [way.index(word) for word in words]
+    stop = (ROOT / "server" / "deploy" / "efa" / "stop.sh").read_text()
+    assert "systemctl disable --now" in stop

@@ -83,6 +83,21 @@ def test_it_starts_serves_and_says_that_it_is_well(
     assert after == before, "its root is to be read-only"
 
 
+def test_the_doctor_runs_in_it(image: Image, simulated_stack: StartStack, tmp_path: Path) -> None:
+    """In Kubernetes only a router's pod reaches the engines."""
+    stack = simulated_stack()
+    words = ["antiphon", "doctor", "--router", stack.router]
+    words += ["--prefill", stack.prefill_url, "--decode", stack.decode_url]
+    before = {path for path in image.root.rglob("*") if not path.is_relative_to(image.root / "src")}
+    ran = subprocess.run(
+        image.command(words), env=image.environ({}), cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "checks of the running fleet" in ran.stdout
+    after = {path for path in image.root.rglob("*") if not path.is_relative_to(image.root / "src")}
+    assert (after, list(tmp_path.iterdir())) == (before, []), "its root is read-only"
+
+
 def test_ready_is_asked_where_compose_waits_and_health_where_a_restart_would_follow(image: Image) -> None:
     assert image.stage.health[-1].endswith("/health")
     assert services("cpu")["router"]["healthcheck"]["test"][-1].endswith("/ready")
