@@ -43,7 +43,7 @@ def test_a_mended_wheel_of_the_same_version_is_installed(tmp_path: Path) -> None
         # Not the PATH of this process: it may have uv, which the script prefers.
         ran = host.run("prepare.sh", path=os.defpath, environ=environ)
         assert ran.returncode == 0, ran.stdout + ran.stderr
-        says = [str(host.prefix / "venv" / "bin" / "python"), "-c", "import antiphon; print(antiphon.SAYS)"]
+        says = [str(host.prefix / "venv" / "bin" / "python"), "-Ic", "import antiphon; print(antiphon.SAYS)"]
         asked = subprocess.run(says, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
         assert asked.stdout == f"{text}\n"
 
