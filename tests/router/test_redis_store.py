@@ -440,4 +440,4 @@ def test_password_of_the_store_is_not_shown() -> None:
     url = "redis://user:pass-word@h:6379/1?password=pass-word"
     settings = RouterSettings(store=url)
     assert "pass-word" not in repr(settings)
-    assert RedisStore(url, limit=1).address == "redis://***@h:6379/1"
+    assert RedisStore(url, limit=1).address == "redis://***@h:6379/1?***"

@@ -15,8 +15,8 @@ from antiphon_server.deploy.site import MOST_ENGINES, Engines, Site
 from antiphon_server.doctor.declared.declared import SECRETS_FILE
 from antiphon_server.doctor.declared.manifests.secrets import plain
 from antiphon_server.router.config.config import load
-from antiphon_server.router.config.explain import masked
 from antiphon_server.router.config.options import options
+from antiphon_server.router.config.redact import redacted
 from antiphon_server.router.store.store_url import MEMORY
 from antiphon_server.stack.command import SECRETS, secret_of
 from antiphon_server.stack.models.model import BUILT_IN, HUB_ID
@@ -227,9 +227,9 @@ def _router(site: Site) -> list[Fault]:
             faults.append(
                 Fault(f"router.{key}", "***", f"a secret: write ANTIPHON_{key.upper()} into {SECRETS_FILE}")
             )
-        elif key == "store" and masked(str(site.router[key])) != site.router[key]:
+        elif key == "store" and redacted(str(site.router[key])) != str(site.router[key]):
             remedy = f"give it without its password, and write ANTIPHON_STORE with it into {SECRETS_FILE}"
-            faults.append(Fault("router.store", masked(site.router[key]), remedy))
+            faults.append(Fault("router.store", redacted(str(site.router[key])), remedy))
         elif key not in known:
             near = get_close_matches(key.replace("-", "_"), known, n=1)
             remedy = (

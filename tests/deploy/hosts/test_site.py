@@ -130,8 +130,11 @@ def test_what_only_sounds_like_a_secret_is_let_through(announcement: dict[str, A
     assert read(tmp_path / "site.yaml").engines.env == sound
 
 
-def test_a_password_of_the_store_is_a_secret_too(announcement: dict[str, Any], tmp_path: Path) -> None:
-    told = faults(changed(announcement, "router.store", "redis://:s3cret@10.0.0.20:6379/0"), tmp_path)
+@pytest.mark.parametrize("store", ["redis://:s3cret@10.0.0.20:6379/0", "redis://10.0.0.20/?password=s3cret"])
+def test_a_password_of_the_store_is_a_secret_too(
+    store: str, announcement: dict[str, Any], tmp_path: Path
+) -> None:
+    told = faults(changed(announcement, "router.store", store), tmp_path)
     assert "s3cret" not in told
     assert "write ANTIPHON_STORE with it into /etc/antiphon/secrets.env" in told
 

@@ -19,8 +19,9 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from antiphon_server.router.config import agreements
-from antiphon_server.router.config.explain import Fault, masked, of_pydantic, shown
+from antiphon_server.router.config.explain import Fault, of_pydantic, shown
 from antiphon_server.router.config.options import FILE_TWIN, PREFIX, options
+from antiphon_server.router.config.redact import masked
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.gate.keys import KeysError, read_keys
 from antiphon_server.router.upstream.upstream import Origin

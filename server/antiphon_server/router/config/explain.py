@@ -11,10 +11,10 @@ from pydantic import SecretStr
 from pydantic_core import ErrorDetails
 
 from antiphon_server.router.config.options import Option, option
+from antiphon_server.router.config.redact import MASK, masked, redacted
 from antiphon_server.router.config.settings import RouterSettings
 
-MASK = "***"
-_PASSWORD = re.compile(r"(://[^/@\s:'\"]*:)[^/@\s]+@")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,15 @@ class Fault:
         return f"{problem}. Remedy: {self.remedy}." if self.remedy else f"{problem}."
 
 
-def masked(text: str) -> str:
-    """Without the passwords of URLs."""
-    return _PASSWORD.sub(rf"\1{MASK}@", text)
-
-
 def shown(value: Any) -> str:
     """A value as a fault names it."""
     if isinstance(value, SecretStr):
         return MASK
-    return masked(str(value) if isinstance(value, Path | str) else repr(value))
+    if isinstance(value, str | Path):
+        return redacted(str(value))
+    if isinstance(value, list | tuple):
+        return repr([redacted(item) if isinstance(item, str) else item for item in value])
+    return masked(repr(value))
 
 
 def of_pydantic(error: ErrorDetails, origin: str) -> Fault:
@@ -59,7 +58,9 @@ def of_pydantic(error: ErrorDetails, origin: str) -> Fault:
 
 
 def _said(error: ErrorDetails) -> str:
-    return error["msg"].removeprefix("Value error, ").rstrip(".")
+    said = error["msg"].removeprefix("Value error, ").rstrip(".")
+    # What it quotes may be a piece of the password, such as what is left of it in the port's place.
+    return _QUOTED.sub(repr(MASK), said) if MASK in shown(error["input"]) else said
 
 
 def _remedy(known: Option, error: ErrorDetails, origin: str) -> str:
@@ -94,6 +95,6 @@ def plain(settings: RouterSettings) -> dict[str, Any]:
             return {key: shape(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return [shape(item) for item in value]
-        return value if value is None or isinstance(value, bool | int | float) else masked(str(value))
+        return value if value is None or isinstance(value, bool | int | float) else redacted(str(value))
 
     return {name: shape(value) for name, value in settings}

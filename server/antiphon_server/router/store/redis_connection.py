@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from antiphon_server.router.store.store_url import redacted
+from antiphon_server.router.config.redact import redacted
 
 _CONNECTIONS = 32
 

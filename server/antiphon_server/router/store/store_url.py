@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from antiphon_server.router.config.redact import redacted
+
 MEMORY = "memory"
 
 
@@ -24,16 +26,6 @@ def check_store(value: str) -> str:
     return value
 
 
-def redacted(value: str) -> str:
-    """The value without what may be secret: user, password and query."""
-    scheme, separator, rest = value.partition("://")
-    if not separator:
-        return value
-    address = rest.partition("?")[0]
-    user, at, place = address.rpartition("@")
-    return f"{scheme}://***@{place}" if at and user else f"{scheme}://{place}"
-
-
 def _fault(value: str) -> str | None:
     try:
         parts = urlsplit(value)
@@ -47,4 +39,4 @@ def _fault(value: str) -> str | None:
     if not parts.hostname or port == 0:
         return "names no host"
     database = parts.path.strip("/")
-    return None if not database or database.isdigit() else f"names no database by {database!r}"
+    return None if not database or database.isdigit() else "names no database by its number"

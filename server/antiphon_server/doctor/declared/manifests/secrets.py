@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from antiphon_server.doctor.declared.declared import HIDDEN, Plain
+from antiphon_server.router.config.redact import redacted
 
 _NAME = re.compile(
     r"(?i)(^|_)(API_?KEYS?|ENGINE_KEY|ADMIN_KEY|METRICS_KEY|SECRET|PASSWORD|PASSWD|TOKEN|HF_TOKEN)$|_KEY$"
 )
-_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@")
+_FILLED_IN = re.compile(r"[:=]\$")
+"""A password of a URL that comes from elsewhere."""
 
 
 def plain(subject: str, written: Mapping[str, object]) -> tuple[Plain, ...]:
@@ -35,8 +37,7 @@ def exposed(subject: str, file: Path, written: Mapping[str, object]) -> tuple[Pl
 
 
 def _secret(name: str, value: str) -> bool:
-    found = _URL.search(value)
-    if found is not None and not found[1].startswith("$"):
+    if redacted(value) != value and not _FILLED_IN.search(value):
         return True
     # GF_..., names of files, and words such as "true" are no secrets of ours.
     return (
