@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
     from antiphon_server.advise.fitted import Fitted
@@ -90,7 +92,7 @@ def advise(
         if json is not None:
             write_json(found, json)
     except (TraceError, NoTurnsError, UnknownHardwareError, FitError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     console = screen()
     show(found, console)
     console.print(f"report: {report}" + (f"   figures: {json}" if json is not None else ""), highlight=False)
@@ -100,8 +102,3 @@ def _measured(fit: Path) -> Fitted:
     from antiphon_server.advise.measured import from_sweep  # takes a second to load
 
     return from_sweep(fit)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 
 def demo(
@@ -54,14 +56,9 @@ def demo(
             if keep:
                 show.wait(console, site)
     except SiteError as error:
-        _fail(str(error))
+        fail(str(error))
     except (openai.APIError, httpx.HTTPError) as error:
-        _fail(f"a turn failed ({type(error).__name__}: {error}); the engines' logs have the cause")
+        fail(f"a turn failed ({type(error).__name__}: {error}); the engines' logs have the cause")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(code)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from antiphon_server.failing import fail
 from antiphon_server.router.config.flags import ConfigPath, flags_of, with_settings
 
 
@@ -25,8 +26,7 @@ def router(config: ConfigPath = None, **given: Any) -> None:
     flags = flags_of(given)
     loaded = load(flags, os.environ, config)
     if loaded.settings is None:
-        typer.echo(loaded.explain(), err=True)
-        raise typer.Exit(2)
+        fail(loaded.explain())
     log_to_stderr(loaded.settings.log_level)
     raise typer.Exit(run(loaded, lambda: load(flags, os.environ, config)))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +61,7 @@ def router(
     try:
         made(out)
     except KeepError as error:
-        _fail(str(error))
+        fail(str(error))
     console = screen()
     load = os.getloadavg()[0]
     peers = _environment(peers)
@@ -107,7 +109,7 @@ def _environment(given: Path | None) -> Path | None:
     if (found / "bin" / "vllm-router").exists():
         return found
     if given is not None:
-        _fail(f"--peers {given}: no bin/vllm-router there: install requirements/peers.txt into it")
+        fail(f"--peers {given}: no bin/vllm-router there: install requirements/peers.txt into it")
     return None
 
 
@@ -119,7 +121,7 @@ def _contenders(only: str, *, libraries: bool, peers: Path | None) -> list[Conte
     unknown = wanted - {one.name for one in there}
     if unknown:
         names = ", ".join(one.name for one in there)
-        _fail(f"--only {', '.join(sorted(unknown))}: no such contender; there are {names}")
+        fail(f"--only {', '.join(sorted(unknown))}: no such contender; there are {names}")
     if peers is None:
         there = [one for one in there if not field.needs_peers(one)]
     return [one for one in there if not wanted or one.kind is field.Kind.DIRECT or one.name in wanted]
@@ -168,7 +170,7 @@ def _run(
                 crowds = measuring.crowds(crowd_plan)
                 others = processes.usage().others(since)
         except (StartError, PortError, ReplyError, LegsError, httpx.HTTPError) as error:
-            _fail(processes.ended() or str(error))
+            fail(processes.ended() or str(error))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     memory = None
@@ -181,7 +183,7 @@ def _run(
 def _enough(files: int, connections: int) -> None:
     """A router has two connections for each of its clients'."""
     if files < 2 * connections + 200:
-        _fail(
+        fail(
             f"{connections} connections need {2 * connections + 200} open files in a process, and it may "
             f"have {files}: raise the hard limit (ulimit -Hn), or ask for fewer"
         )
@@ -193,17 +195,12 @@ def _numbers(flag: str, text: str) -> list[float]:
     except ValueError:
         numbers = []
     if not numbers or numbers[0] <= 0:
-        _fail(f"{flag} {text!r} is not a list of numbers above 0: write it like 2,64")
+        fail(f"{flag} {text!r} is not a list of numbers above 0: write it like 2,64")
     return numbers
 
 
 def _whole(flag: str, text: str) -> list[int]:
     numbers = _numbers(flag, text)
     if any(number != int(number) for number in numbers):
-        _fail(f"{flag} {text!r}: whole numbers are wanted")
+        fail(f"{flag} {text!r}: whole numbers are wanted")
     return [int(number) for number in numbers]
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

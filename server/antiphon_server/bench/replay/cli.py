@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 DEFAULT_ARMS = "off,reuse,auto"
 
@@ -158,12 +160,12 @@ def replay(
             )  # fmt: skip
         except GoneError as error:
             hint = remedy(getattr(error.__cause__, "status_code", 0))
-            _fail(f"{error}: {hint}" if hint else str(error))
+            fail(f"{error}: {hint}" if hint else str(error))
         except (SiteError, ValueError) as error:
-            _fail(str(error))
+            fail(str(error))
         except httpx.HTTPError as error:
             told = refusal(error) or f"{type(error).__name__}: {plain(error)}"
-            _fail(f"an engine does not tell its counters ({told})")
+            fail(f"an engine does not tell its counters ({told})")
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     write(record, out)
@@ -174,8 +176,3 @@ def replay(
         console.print(text, markup=False, highlight=False)
     console.print(f"{out}: replay.json, turns.csv, replay.md, replay.png", highlight=False)
     raise typer.Exit(exit_code(record))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

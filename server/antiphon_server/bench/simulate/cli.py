@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +88,7 @@ def simulate(
                 results.append(run(lanes, rates, fleet, each, seed=seed, settings=settings))
                 spent.append(f"{each.name} {time.process_time() - began:.1f} s")
     except ValueError as error:  # all of ours that name what to do, and pydantic's
-        _fail(_plain(error))
+        fail(_plain(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     report = Report(LABEL, rates, fleet, traffic, seed, settings, tuple(results))
@@ -183,8 +185,3 @@ def _plain(error: ValueError) -> str:
     if callable(found):
         return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found())
     return str(error)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
     from antiphon_server.bench.site import Site
@@ -118,12 +120,12 @@ def sweep(
             with watcher(console) as watching:
                 measured = measure(site, found, plan, watching, name=preset, load=load, notes=notes)
         except (sites.SiteError, ValueError) as error:
-            _fail(str(error))
+            fail(str(error))
         except (openai.APIError, httpx.HTTPError, TimeoutError) as error:
             if (told := refusal(error)) is not None:
-                _fail(told)
+                fail(told)
             hint = remedy(getattr(error, "status_code", 0)) or "the engines' logs have the cause"
-            _fail(f"a turn failed ({type(error).__name__}: {plain(error)}); {hint}")
+            fail(f"a turn failed ({type(error).__name__}: {plain(error)}); {hint}")
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     judged = verdict(measured, Limits(at_least, auto_within))
@@ -175,8 +177,3 @@ def _differences(site: Site, chosen: Preset) -> list[str]:
         return []
     found = chosen.published.differences(site.engines.info(), site.engines.prefill_page())
     return [f"not the published fleet: {text}" for text in found]
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from antiphon_server.failing import fail
 from antiphon_server.router.gate.keys import KeysError, check_tenant, fresh_key, hash_of
 
 
@@ -14,8 +15,7 @@ def key(tenant: Annotated[str, typer.Argument(help="Name of the tenant that the 
     try:
         check_tenant(tenant)
     except KeysError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+        fail(str(error))
     fresh = fresh_key()
     typer.echo("Give the tenant this key, it is kept nowhere:", err=True)
     typer.echo(fresh)
