@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from antiphon_server.router.fleet.breaker import BreakerState
 from antiphon_server.router.fleet.pairs import Pairs
-from antiphon_server.router.fleet.workers import Workers
+from antiphon_server.router.fleet.workers import Worker, Workers
+from antiphon_server.router.keep.room import Rooms
 from antiphon_server.router.plan.plan import Plan
 from antiphon_server.router.plan.rates import Rates
 from antiphon_server.router.plan.reasons import Path, Reason
@@ -213,6 +216,20 @@ class Metrics:
         for prefill, decode, state in pairs.states(now):
             self.pair_breaker.labels(prefill, decode).set(_BREAKER[state])
         self.pairs_incompatible.set(pairs.incompatible(workers.engines))
+
+    def keeping(self, tokens: Mapping[Worker, int], rooms: Rooms) -> None:
+        """Set the gauges of decode engines; those that left vanish. ``tokens``: that are kept there."""
+        kept, reserved, budget = self.kept_tokens, self.reserved_tokens, self.budget_tokens
+        for gauge in (kept, reserved, budget, self.kv_usage, self.kv_waiting):
+            gauge.clear()
+        for worker, resting in tokens.items():
+            room = rooms.of(worker)
+            kept.labels(worker.name).set(resting)
+            reserved.labels(worker.name).set(room.busy + room.leaving)
+            budget.labels(worker.name).set(rooms.budget(worker) or 0)
+            if worker.pressure is not None:
+                self.kv_usage.labels(worker.name).set(worker.pressure.usage)
+                self.kv_waiting.labels(worker.name).set(worker.pressure.waiting)
 
     def measured(self, rates: Rates) -> None:
         """Set the rates' gauges."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.keep.leases import Leases
 from antiphon_server.router.keep.retention import Cause, Retention, victims
 from antiphon_server.router.keep.room import Room, Rooms
-from antiphon_server.router.metrics import Metrics
 from antiphon_server.router.store.frontier import Frontier, FrontierStore
 
 _FEW = 256
@@ -188,21 +187,6 @@ class Eviction:
         """It left the fleet: what was ranked there need not stay in memory."""
         self._rankings.pop(worker.name, None)
         self._ranking.pop(worker.name, None)
-
-    async def measure(self, workers: Iterable[Worker], metrics: Metrics) -> None:
-        """Set the gauges of decode engines; those that left vanish."""
-        tokens = [(worker, await self._store.tokens(worker.name)) for worker in workers]
-        kept, reserved, budget = metrics.kept_tokens, metrics.reserved_tokens, metrics.budget_tokens
-        for gauge in (kept, reserved, budget, metrics.kv_usage, metrics.kv_waiting):
-            gauge.clear()
-        for worker, resting in tokens:
-            room = self._rooms.of(worker)
-            kept.labels(worker.name).set(resting)
-            reserved.labels(worker.name).set(room.busy + room.leaving)
-            budget.labels(worker.name).set(self._rooms.budget(worker) or 0)
-            if worker.pressure is not None:
-                metrics.kv_usage.labels(worker.name).set(worker.pressure.usage)
-                metrics.kv_waiting.labels(worker.name).set(worker.pressure.waiting)
 
     async def _surplus(self, frontiers: list[Frontier], limit: int) -> list[Frontier]:
         """The least valuable, so that there is room for one more and some that follow it; none if there

@@ -70,11 +70,12 @@ class Probes:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text."""
-        metrics = self._state.metrics
-        metrics.frontiers.set(len(await self._state.store.held()))
-        metrics.fleet(self._state.workers, self._state.placement.pairs, self._state.clock())
+        metrics, store, workers = self._state.metrics, self._state.store, self._state.workers
+        metrics.frontiers.set(len(await store.held()))
+        metrics.fleet(workers, self._state.placement.pairs, self._state.clock())
         metrics.measured(self._state.rates)
-        await self._state.eviction.measure(self._state.workers.decode, metrics)
+        kept = {worker: await store.tokens(worker.name) for worker in workers.decode}
+        metrics.keeping(kept, self._state.rooms)
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
