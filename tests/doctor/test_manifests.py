@@ -185,6 +185,8 @@ def test_kinds_of_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
     [
         ("none.yaml", None, "is not there"),
         ("a.yaml", "a: [", "is not YAML in line 1"),
+        ("a.yaml", "services:\n  a: 2020-13-45", "is not YAML in line 2"),
+        ("a.yaml", 'a: "\\UFFFFFFFF"', "is not YAML"),
         ("a.json", "[1, 2]", "declares no engine, router or store"),
         ("a.yaml", "a: 1", "declares no engine, router or store"),
         ("kustomization.yaml", "kind: Kustomization", "kubectl kustomize"),

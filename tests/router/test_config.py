@@ -134,7 +134,13 @@ def test_engine_of_both_roles_is_told() -> None:
     [
         ("port: [", "not YAML in line 1, column 8"),
         ("- port", "holds a list"),
-        ("port: 1\nport: 2\n", "not YAML in line 2, column 1: port is there twice"),
+        ("port: 1\nport: 2\n", "the file has a name twice in line 2, column 1: port. Remedy: keep one"),
+        ("port: 2020-13-45", "not YAML in line 1, column 7: month must be in 1..12"),
+        ('port: !!int "x"', "not YAML in line 1, column 7: invalid literal"),
+        ('port: !!bool "x"', "not YAML in line 1, column 7"),
+        ('port: "\\UFFFFFFFF"', "not YAML"),
+        ("port: " + "[" * 5000, "is nested too deeply"),
+        ("port: &a {host: b}\nkeep: {<<: *a}", "has merge keys (<<) in line 2, column 8"),
     ],
 )
 def test_file_that_is_no_mapping_is_told(tmp_path: Path, text: str, complaint: str) -> None:

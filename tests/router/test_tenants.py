@@ -108,7 +108,15 @@ def test_file_holds_hashes_and_limits(tmp_path: Path) -> None:
         ([{"tenant": "acme"}, {"tenant": "acme"}], "named twice"),
         ([{"tenant": "acme", "hash": hash_of("k")}, {"tenant": "b", "hash": hash_of("k")}], "the same key"),
         ({"acme": "plain-secret"}, "list"),
-        ("- {tenant: acme, hash: [plain-secret", "not YAML at line 1"),
+        ("- {tenant: acme, hash: [plain-secret", "not YAML in line 1"),
+        (
+            "- {tenant: acme, hash: 2020-13-45, key: plain-secret}",
+            "not YAML in line 1, column 24: correct it",
+        ),
+        ("- {tenant: acme, hash: a, hash: plain-secret}", "has a name twice in line 1, column 27: keep one"),
+        ("- {tenant: acme, limits: {concurrency: 2}, limits: {conversations: 5}}", "a name twice"),
+        ("- tenant: acme\n  plain-secret: 1\n  plain-secret: 2\n", "a name twice in line 3, column 3: keep"),
+        ("[" * 5000, "is nested too deeply"),
     ],
 )
 def test_faulty_file_is_explained_and_shows_no_key(tmp_path: Path, entries: object, says: str) -> None:
@@ -120,7 +128,7 @@ def test_faulty_file_is_explained_and_shows_no_key(tmp_path: Path, entries: obje
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(KeysError, match=r"nowhere\.yaml: No such file"):
+    with pytest.raises(KeysError, match=r"nowhere\.yaml cannot be read: No such file"):
         read_keys(tmp_path / "nowhere.yaml", None)
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-import yaml
 from pydantic_core import ErrorDetails
 
 from antiphon_server.deploy.rules import faults_of
 from antiphon_server.deploy.site import Engines, Host, Site
-from antiphon_server.router.config.config import StrictLoader
 from antiphon_server.stack.validate import Fault, ValidationError
+from antiphon_server.strict_yaml import YamlError, parse, text_of
 
 _KEYS = {
     0: tuple(Site.model_fields),
@@ -23,7 +22,6 @@ _KEYS = {
 }
 """By how deep they stand: of the file, of ``engines``, of a host."""
 _COMPOSE = re.compile(r"^services:", re.MULTILINE)
-_MERGE = "tag:yaml.org,2002:merge"
 
 
 def read(file: Path) -> Site:
@@ -40,28 +38,15 @@ def read(file: Path) -> Site:
 
 def _loaded(file: Path) -> Any:
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ValidationError([Fault("site", str(file), f"{cause}: name a readable file")]) from error
-    if _COMPOSE.search(text):
-        told = "it looks like a compose file: name a site's file, or give this one to 'antiphon doctor'"
-        raise ValidationError([Fault("site", str(file), told)])
-    try:
-        return yaml.load(text, Loader=StrictLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark is not None else ""
-        cause = getattr(error, "problem", None) or "unreadable"
-        if _MERGE in cause:
-            told = f"merge keys (<<) are not taken{place}: write out what they stand for"
-            raise ValidationError([Fault("site", str(file), told)]) from error
-        raise ValidationError([Fault("site", str(file), f"not YAML{place} ({cause}): correct it")]) from error
-    except RecursionError as error:
-        told = "is nested deeper than any site: correct it"
+        text = text_of(file)
+        if _COMPOSE.search(text):
+            told = "it looks like a compose file: name a site's file, or give this one to 'antiphon doctor'"
+            raise ValidationError([Fault("site", str(file), told)])
+        return parse(text)
+    except YamlError as error:
+        problem = f" ({error.problem})" if error.problem else ""
+        told = f"{error.cause}{error.place}{problem}: {error.remedy}"
         raise ValidationError([Fault("site", str(file), told)]) from error
-    except ValueError as error:  # of a date or a number that is none
-        raise ValidationError([Fault("site", str(file), f"not YAML ({error}): correct it")]) from error
 
 
 def _parsed(read: Any) -> Site:

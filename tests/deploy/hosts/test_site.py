@@ -151,13 +151,13 @@ def test_files_of_a_host_are_not_looked_for_here(announcement: dict[str, Any], t
     ("text", "told"),
     [
         ("hosts: [", "not YAML in line"),
-        ("model: a/b\nmodel: c/d\n", "model is there twice"),
+        ("model: a/b\nmodel: c/d\n", "has a name twice in line 2, column 1 (model): keep one"),
         ("- a\n", "site = ['a']: give a valid dictionary"),
-        ("hosts: {a: &a {prefill: 1}, b: {<<: *a}}\n", "merge keys (<<) are not taken in line 1: write out"),
+        ("hosts: {a: &a {prefill: 1}, b: {<<: *a}}\n", "has merge keys (<<) in line 1, column 33: write out"),
         ("x-a: &a {}\nservices:\n  a: {<<: *a}\n", ".yaml: it looks like a compose file: name a site's file"),
         ("", "site = None"),
-        ("router: " + "[" * 5000, "is nested deeper than any site"),
-        ("model: 2026-13-45\n", "not YAML (month must be in 1..12)"),
+        ("router: " + "[" * 5000, "is nested too deeply: correct it"),
+        ("model: 2026-13-45\n", "not YAML in line 1, column 8 (month must be in 1..12)"),
     ],
 )
 def test_what_is_no_site_is_refused(text: str, told: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_is_no_site_is_refused(text: str, told: str, tmp_path: Path) -> Non
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"no\.yaml: No such file"):
+    with pytest.raises(ValidationError, match=r"no\.yaml: cannot be read: No such file"):
         read(tmp_path / "no.yaml")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from antiphon_server.strict_yaml import LocatingLoader
+
 LARGEST = 2 << 20
 """Bytes of a file. The parser takes some ten seconds for them."""
 MOST_NODES = 200_000
@@ -69,13 +71,15 @@ def documents(path: Path, text: str) -> list[Any]:
         return list(_documents(path, text))
     except RecursionError:
         raise UnreadError(path, "it is nested too deeply", RENDER) from None
-    except yaml.YAMLError as error:
+    except UnreadError:
+        raise
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter of an escaped sign that is none
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark is not None else ""
         raise UnreadError(path, f"it is not YAML{place}", RENDER) from None
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(LocatingLoader):
     """Takes tags of an application, such as compose's, for what stands behind them."""
 
 

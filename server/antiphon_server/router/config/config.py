@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
@@ -26,6 +25,7 @@ from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.gate.keys import KeysError, read_keys
 from antiphon_server.router.upstream.upstream import Origin
 from antiphon_server.stack.settings import ENGINE_VARIABLES
+from antiphon_server.strict_yaml import YamlError, read_yaml
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 OTHERS = {CONFIG_VARIABLE, *ENGINE_VARIABLES}
@@ -100,18 +100,9 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], lis
 def _from_file(file: Path, faults: list[Fault]) -> dict[str, Given]:
     origin = str(file)
     try:
-        read = yaml.load(file.read_text(encoding="utf-8"), Loader=StrictLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        faults.append(
-            Fault("config", origin, "", f"the file cannot be read: {cause}", "name a readable file")
-        )
-        return {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        cause = getattr(error, "problem", None) or "unreadable"
-        faults.append(Fault("config", origin, "", f"the file is not YAML{place}: {cause}", "correct it"))
+        read = read_yaml(file)
+    except YamlError as error:
+        faults.append(Fault("config", origin, "", f"the file {error}", error.remedy))
         return {}
     if read is None:
         return {}
@@ -131,18 +122,6 @@ def _from_file(file: Path, faults: list[Fault]) -> dict[str, Given]:
         # Its value is not shown: the misspelt name may be a secret's.
         faults.append(Fault(str(key), None, origin, "no such setting", remedy))
     return values
-
-
-class StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                mark = node.value[index][0].start_mark
-                raise yaml.constructor.ConstructorError(None, None, f"{key} is there twice", mark)
-        return super().construct_mapping(node, deep)
 
 
 def _flag(name: str) -> str:

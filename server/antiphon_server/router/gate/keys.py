@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from antiphon_server.strict_yaml import YamlError, read_yaml
 
 HASH_PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -137,16 +138,10 @@ def _add(tenants: dict[bytes, str], digest: bytes, tenant: str) -> None:
 
 def _entries(file: Path) -> list[_Entry]:
     try:
-        content = yaml.safe_load(file.read_text("utf-8"))
-    except OSError as error:
-        raise KeysError(
-            f"keys file {file}: {error.strerror}: give a file that the router can read"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark is not None else ""
-        # Not chained: the parser's message quotes the line, and a line may hold a key.
-        raise KeysError(f"keys file {file}: not YAML{place}") from None
+        content = read_yaml(file)
+    except YamlError as error:
+        # Without the problem: it may quote a key.
+        raise KeysError(f"keys file {file} {error.cause}{error.place}: {error.remedy}") from None
     try:
         return _FILE.validate_python(content if content is not None else [])
     except ValidationError as error:
