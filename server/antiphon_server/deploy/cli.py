@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +45,7 @@ def hosts(
         chosen = _chosen(rendered, host)
         removed = [] if show else write(chosen, found.hosts, place)
     except (ValidationError, OSError) as error:
-        _fail(str(error))
+        fail(str(error), 1)
     for notice in [*notices_of(found), *removed]:
         typer.echo(f"notice: {notice}", err=True)
     if show:
@@ -56,7 +58,7 @@ def hosts(
 
 def _path(name: str, given: str) -> Path:
     if not given.strip():
-        _fail(f"{name} is empty: name one; is the variable set that it was taken from?")
+        fail(f"{name} is empty: name one; is the variable set that it was taken from?", 1)
     return Path(given)
 
 
@@ -64,10 +66,5 @@ def _chosen(rendered: Sequence[HostFiles], names: Sequence[str] | None) -> list[
     known = [one.name for one in rendered]
     for name in names or ():
         if name not in known:
-            _fail(f"--host = {name}: no such host; the site has {', '.join(known)}")
+            fail(f"--host = {name}: no such host; the site has {', '.join(known)}", 1)
     return [one for one in rendered if not names or one.name in names]
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)

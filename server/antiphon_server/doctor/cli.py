@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
+from antiphon_server.failing import fail
 from antiphon_server.stack.settings import Preset
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def doctor(
     except (ManifestError, ValueError) as error:
         if as_json:
             typer.echo(report.failure_as_json(str(error)))
-        _fail(str(error))
+        fail(str(error))
     if machine or not (targets or fleet):
         from antiphon_server.doctor.machine.examine import examine as look_at_machine
 
@@ -163,8 +164,3 @@ def _key(name: str) -> str | None:
     if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
         raise ValueError(f"{name} holds a line's end, white space or other letters than ASCII's: no key does")
     return key
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

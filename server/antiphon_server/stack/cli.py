@@ -12,8 +12,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from antiphon_server.failing import fail
 from antiphon_server.stack.settings import Preset, StackSettings
-from antiphon_server.stack.shown import fail, show
+from antiphon_server.stack.shown import show
 
 
 def up(
@@ -85,7 +86,7 @@ def _print(settings: StackSettings) -> None:
         log_dir = settings.log_dir or new_log_dir(os.environ)
         specs = render(settings, allocate(settings), model, log_dir, cores())
     except (ModelError, PortError, ValidationError) as error:
-        fail(str(error))
+        fail(str(error), 1)
     show(settings, specs)
 
 
@@ -109,7 +110,7 @@ def _run(settings: StackSettings) -> None:
             stack.watch()
     except (StackError, ModelError, OSError, ValidationError) as error:  # PortError is an OSError
         stack.stop()
-        fail(str(error))
+        fail(str(error), 1)
     except KeyboardInterrupt:
         console.print("stopping (Ctrl-C again kills)")
     finally:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from antiphon_server.failing import fail
 from antiphon_server.stack import init
 from antiphon_server.stack.gpus import read_gpus
 from antiphon_server.stack.settings import (
@@ -25,7 +26,7 @@ from antiphon_server.stack.settings import (
     Role,
     StackSettings,
 )
-from antiphon_server.stack.shown import cut_secrets, fail, show
+from antiphon_server.stack.shown import cut_secrets, show
 
 DEFAULTS = StackSettings()
 SAME_NAME = (
@@ -137,7 +138,7 @@ def engine(
     try:
         settings = settings_of(given, os.environ)
     except ValueError as error:
-        fail(str(error))
+        fail(str(error), 1)
     _become(settings, Role(role.value), index, port, side_channel_port, threads, printed)
 
 
@@ -210,7 +211,7 @@ def _become(
             settings.model, build=not printed, progress=lambda line: print(line, file=sys.stderr, flush=True)
         )
     except (validate.ValidationError, ModelError, OSError) as error:
-        fail(str(error))
+        fail(str(error), 1)
     spec = engine_of(settings, model, Path(), role, index, ports, threads or node.cores())
     if printed:
         show(settings, [spec])
@@ -228,4 +229,4 @@ def _exec(argv: tuple[str, ...], env: dict[str, str]) -> NoReturn:
     try:
         os.execve(argv[0], argv, env)
     except OSError as error:
-        fail(f"cannot start {argv[0]}: {error.strerror}")
+        fail(f"cannot start {argv[0]}: {error.strerror}", 1)

@@ -1,13 +1,13 @@
-"""What ``--print`` shows, and messages."""
+"""What ``--print`` shows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
 import typer
 
+from antiphon_server.failing import fail
 from antiphon_server.stack.command import ProcessSpec
 from antiphon_server.stack.settings import StackSettings
 
@@ -21,12 +21,7 @@ def show(settings: StackSettings, specs: Sequence[ProcessSpec]) -> None:
     for fault in validate.machine_faults(settings, validate.survey()):
         typer.echo(f"not on this machine: {fault}", err=True)
     if faults := validate.settings_faults(settings):
-        fail("\n".join(map(str, faults)))
-
-
-def fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
+        fail("\n".join(map(str, faults)), 1)
 
 
 def cut_secrets(flags: str) -> str:
