@@ -12,7 +12,7 @@ from antiphon_server.advise.fitted import FitError, Leg, fit, from_log
 from antiphon_server.advise.hardware import Given, Hardware, hardware
 from antiphon_server.advise.measured import from_sweep
 from antiphon_server.advise.turns import turns_of
-from antiphon_server.bench.counters import Counters
+from antiphon_server.counters import Counters
 from antiphon_server.traces.trace import Call
 from doubles.sweeps import LATER, saved, turn
 from doubles.traffic import traffic

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from antiphon_server.bench.conditions import Conditions
-from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.sweep.files import write
 from antiphon_server.bench.sweep.plan import Plan
 from antiphon_server.bench.sweep.record import Cache, Place, Sweep, Turn
 from antiphon_server.bench.sweep.verdict import Limits, verdict
 from antiphon_server.bench.timing import Answer, Outcome, Timed
+from antiphon_server.counters import Counters
 
 CONDITIONS = Conditions("2026-11-29", "a CPU", 2, 0.1, "tiny", "float32", 32, "0.32", "1.5", "1 + 1", "empty")
 PLAN = Plan((1000, 8000), conversations=1, turns=2, clients=1, active=1, repeat=3)

@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 
 import antiphon
-from antiphon_server.bench.counters import Counters
+from antiphon_server.counters import Counters
 from rig import counters
 from rig.answers import Answer, Messages, assert_same, chat, common, complete
 from rig.fleet import BLOCK, KV_BYTES_PER_TOKEN, Pair

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import httpx
 
-from antiphon_server.bench import counters
-from antiphon_server.bench.counters import Counters
+from antiphon_server import counters
+from antiphon_server.counters import Counters
 
 WAIT_S = 30.0
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import httpx
 import msgspec
 
-from antiphon_server.bench.counters import Counters, Page, read
+from antiphon_server.counters import Counters, Page, read
 from antiphon_server.protocol import INFO_PATH, LEASES_PATH, Info, LeaseReply
 
 TIMEOUT_S = 30.0

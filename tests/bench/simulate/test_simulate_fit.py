@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.simulate.fit_published import PARAMETERS, fit
 from antiphon_server.bench.simulate.fit_sweep import fit as fit_sweep
 from antiphon_server.bench.simulate.presets import PRESETS, preset
@@ -18,6 +17,7 @@ from antiphon_server.bench.simulate.run import simulate
 from antiphon_server.bench.sweep.files import SweepError
 from antiphon_server.bench.sweep.record import Turn
 from antiphon_server.bench.timing import Outcome, Timed
+from antiphon_server.counters import Counters
 from doubles.sweeps import ANSWER, LATER, saved
 
 

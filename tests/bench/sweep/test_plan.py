@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from antiphon_server.bench.arms import Arm
-from antiphon_server.bench.counters import Counters, Page
 from antiphon_server.bench.sweep.measure import _runs
 from antiphon_server.bench.sweep.plan import Plan, lengths_of
 from antiphon_server.bench.sweep.presets import PRESETS, preset_of
+from antiphon_server.counters import Counters, Page
 from antiphon_server.protocol import Info, LeaseLimits
 
 ARMS = tuple(Arm(name, "http://router", True) for name in ("off", "reuse", "append", "auto"))

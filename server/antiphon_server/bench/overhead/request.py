@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from antiphon_server.bench.overhead.replies import MODEL
-from antiphon_server.bench.text import cut
+from antiphon_server.text import cut
 
 PATH = "/v1/chat/completions"
 BYTES_A_TOKEN = 4

@@ -18,7 +18,6 @@ import openai
 import antiphon
 import antiphon_openai
 from antiphon_server.bench.arms import Arm
-from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.engines import Engines
 from antiphon_server.bench.replay.declines import declines, since
 from antiphon_server.bench.replay.difference import Difference, first_difference
@@ -30,6 +29,7 @@ from antiphon_server.bench.replay.script import Script, Turn
 from antiphon_server.bench.replay.watcher import Watcher
 from antiphon_server.bench.replay.words import words
 from antiphon_server.bench.timing import Timed, ask_async
+from antiphon_server.counters import Counters
 
 _FAILED: tuple[type[Exception], ...] = (openai.OpenAIError, json.JSONDecodeError, httpx.HTTPError, OSError)
 try:  # openai from version 3 on

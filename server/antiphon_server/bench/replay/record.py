@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from antiphon_server.bench.conditions import Conditions
-from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.replay.difference import Difference
 from antiphon_server.bench.turn_class import CLASSES, FIRST, class_of
+from antiphon_server.counters import Counters
 from antiphon_server.quantiles import quantile
 
 AFTER = "2+"

@@ -16,12 +16,12 @@ from openai import OpenAI
 import antiphon
 from antiphon_server.bench.arms import Arm
 from antiphon_server.bench.conditions import conditions
-from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.site import Site
 from antiphon_server.bench.sweep.plan import Plan
 from antiphon_server.bench.sweep.record import Cache, Place, Sweep, Turn
 from antiphon_server.bench.sweep.texts import SYSTEM, Texts
 from antiphon_server.bench.timing import Timed, ask
+from antiphon_server.counters import Counters
 
 WARM_UP = 0
 """Repeats count from 1: turns of this one are dropped."""

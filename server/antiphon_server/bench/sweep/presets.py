@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from antiphon_server.bench.counters import Page
 from antiphon_server.bench.sweep.plan import Plan
+from antiphon_server.counters import Page
 from antiphon_server.protocol import Info
 
 _LENGTHS = (2000, 4000, 8000, 12000, 16000, 20000, 24000)

@@ -9,10 +9,10 @@ from enum import StrEnum
 
 from antiphon_server.bench import arms
 from antiphon_server.bench.conditions import Conditions
-from antiphon_server.bench.counters import Counters
 from antiphon_server.bench.sweep.plan import Plan
 from antiphon_server.bench.sweep.statistics import Quartiles, Ratio, quartiles, ratio
 from antiphon_server.bench.timing import Timed
+from antiphon_server.counters import Counters
 from antiphon_server.quantiles import quantile
 
 

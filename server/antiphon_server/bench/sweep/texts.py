@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from antiphon_server.bench.site import Site
-from antiphon_server.bench.text import fit
+from antiphon_server.text import fit
 
 SYSTEM = "You read logs and answer in a few words."
 _STRIDE = 1000

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from antiphon_server.bench import counters
-from antiphon_server.bench.counters import Counters
+from antiphon_server import counters
+from antiphon_server.counters import Counters
 from antiphon_server.doctor.fleet.answer import Answer, Form, MalformedError, TokenId, read, read_completion
 from antiphon_server.doctor.fleet.client import Patience, client
 from antiphon_server.doctor.fleet.facts import UNREADABLE

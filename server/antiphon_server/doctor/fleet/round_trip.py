@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from antiphon_server.bench.counters import Counters
+from antiphon_server.counters import Counters
 from antiphon_server.doctor.finding import Fact, Finding
 from antiphon_server.doctor.fleet import checks, words
 from antiphon_server.doctor.fleet.answer import Answer

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from itertools import islice
 
-from antiphon_server.bench.text import cut, lines
+from antiphon_server.text import cut, lines
 
 Ids = Callable[[str], list[int]]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon_server.bench.text import cut, fit
+from antiphon_server.text import cut, fit
 
 
 def test_text_is_the_same_in_every_run() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from antiphon_server.bench.counters import Counters, read
+from antiphon_server.counters import Counters, read
 
 PAGE = """\
 # HELP vllm:nixl_bytes_transferred Histogram of bytes transferred per NIXL KV Cache transfers.
