@@ -14,6 +14,10 @@ Requests without that header see an engine that behaves like stock vLLM.
 **Prompt.** Replies to such requests say in :data:`PROMPT_HEADER` how long the prompt was and how much of it
 was not computed: ``tokens=<n>; cached=<m>``. On a stream the head waits for the first output, which knows;
 streams of ``/v1/responses`` begin earlier, so they do not say it.
+
+**Leg.** They also say in :data:`LEG_HEADER` which request they answer, by its ``X-Request-Id``: a reply that
+came out of turn cannot pass for another's. By the same name what a leg keeps can be released when its handle
+never arrived.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import msgspec
 PROTOCOL = 1
 PROTOCOL_HEADER = "X-Antiphon-Protocol"
 PROMPT_HEADER = "X-Antiphon-Prompt"
+LEG_HEADER = "X-Antiphon-Leg"
 HANDLE_KEY = "antiphon"
 HANDLE_OBJECT = "antiphon.handle"
 INFO_PATH = "/antiphon/info"
@@ -97,10 +102,13 @@ class Renewal(msgspec.Struct, frozen=True):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
-    """Body of ``POST /antiphon/leases``. Ids are the handles' ``remote_request_id``."""
+    """Body of ``POST /antiphon/leases``. Ids are the handles' ``remote_request_id``. ``legs``: requests by
+    the ``X-Request-Id`` they came with; what they keep, or are about to, is released too. Not answered by
+    name."""
 
     renew: list[Renewal] = []
     release: list[str] = []
+    legs: list[str] = []
 
 
 Deadline = float | Literal["unknown"]
@@ -127,7 +135,7 @@ class Info(msgspec.Struct, frozen=True):
     """Answer of ``GET /antiphon/info``. ``epoch`` changes with every start of the engine. ``capacity``:
     tokens of KV that the engine holds at most, 0 if unknown. ``prefix_caching``: it finds the KV of a
     prompt's beginning in its own memory. ``text_only``: it refuses prompts that are more than token ids
-    (images, embeddings)."""
+    (images, embeddings). ``names_legs``: its replies carry :data:`LEG_HEADER`."""
 
     protocol: int
     engine_id: str
@@ -148,6 +156,7 @@ class Info(msgspec.Struct, frozen=True):
     prefix_caching: bool = False
     dtype: str | None = None
     text_only: bool = False
+    names_legs: bool = False
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -165,6 +174,12 @@ def read_prompt(value: str | None) -> Prompt | None:
     """Inverse of :meth:`Prompt.header`; None where it is missing or malformed."""
     found = _PROMPT.fullmatch(value) if value is not None else None
     return Prompt(int(found[1]), int(found[2])) if found is not None else None
+
+
+def of_leg(request_id: str, leg: str) -> bool:
+    """An engine made this id for that leg: ``chatcmpl-<leg>-<random>``, ``cmpl-<leg>-0-<random>``. Requests
+    of ``/v1/responses`` are not named after their legs."""
+    return f"-{leg}-" in request_id
 
 
 def pack_chain(digests: Iterable[bytes]) -> str:

@@ -50,3 +50,17 @@ def test_early_release_of_a_request_that_is_gone_is_forgotten() -> None:
     deadlines["a"] = 60.0
     book.arrived(["a"], now=3)
     assert deadlines == {"a": 60.0}
+
+
+def test_leg_is_released_by_its_name_whether_it_has_finished_or_not() -> None:
+    deadlines = {"chatcmpl-t-p1-0a": 60.0, "chatcmpl-t-p10-0b": 60.0, "cmpl-t-p1-0-0c": 60.0}
+    book = LeaseBook(deadlines, {*deadlines, "chatcmpl-t-p1-0d"}, longest=100)
+    book.release_leg("t-p1", now=1)
+    deadlines["chatcmpl-t-p1-0d"] = 60.0
+    book.arrived(["chatcmpl-t-p1-0d"], now=2)
+    assert deadlines == {
+        "chatcmpl-t-p1-0a": 1.0,
+        "chatcmpl-t-p10-0b": 60.0,
+        "cmpl-t-p1-0-0c": 1.0,
+        "chatcmpl-t-p1-0d": 2.0,
+    }

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from antiphon_server.protocol import HANDLE_OBJECT, Handle, Info, seal_of, unpack_chain
+from antiphon_server.protocol import HANDLE_OBJECT, LEG_HEADER, Handle, Info, seal_of, unpack_chain
 from rig import counters
 from rig.answers import chat
 from rig.backdated import EXPIRED
@@ -197,12 +197,40 @@ def test_turn_served_by_decode_alone_has_a_lease_that_ends(
     assert ends(http, url, reply["kv_transfer_params"])
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("surface", SURFACES)
+def test_reply_names_its_leg_and_by_that_name_its_lease_ends(
+    surface: str, stream: bool, http: httpx.Client, pairs: Mapping[str, Pair], salt: str
+) -> None:
+    url, leg = pairs[CACHED].decode, f"{salt}-d1"
+    body = {"model": "tiny", "max_tokens": 8, "temperature": 0, "stream": stream, **SURFACES[surface]}
+    body["kv_transfer_params"] = DIRECT
+    reply = http.post(url + surface, json=body, headers={**PROTOCOL, "X-Request-Id": leg}).raise_for_status()
+    assert reply.headers[LEG_HEADER] == leg
+    if stream:
+        events = [line.removeprefix("data: ") for line in reply.text.splitlines() if HANDLE_OBJECT in line]
+        handle = json.loads(events[-1])["kv_transfer_params"]
+    else:
+        handle = reply.json()["kv_transfer_params"]
+    renew = {"renew": [{"id": handle["remote_request_id"], "ttl": 60}]}
+
+    def lease(**more: list[str]) -> float | str:
+        asked = http.post(f"{url}/antiphon/leases", json={**renew, **more}).raise_for_status().json()
+        deadline: float | str = asked["leases"][handle["remote_request_id"]]
+        return deadline
+
+    assert isinstance(lease(legs=["another"]), float)
+    lease(legs=[leg])
+    assert lease() == "unknown"
+
+
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_engine_says_what_it_is(role: str, http: httpx.Client, pairs: Mapping[str, Pair]) -> None:
     reply = http.get(f"{getattr(pairs[CACHED], role)}/antiphon/info").raise_for_status()
     info = Info(**reply.json())
     assert (info.role, info.model, info.block_size) == (role, "tiny", BLOCK)
     assert (info.kv_groups, info.reuse, info.reuse_reason) == (["FullAttentionSpec"], True, None)
+    assert info.names_legs
 
 
 def test_lease_calls_with_a_bad_body_are_refused(http: httpx.Client, pairs: Mapping[str, Pair]) -> None:

@@ -33,7 +33,7 @@ async def sent(
 
     client: Any = Client()
     watch(client)
-    sending = with_notes(send)
+    sending = with_notes(send, b"leg-7")
     async for _ in client.generate(handle):
         pass
     await sending(start)
@@ -75,13 +75,18 @@ async def test_head_waits_for_the_prompts_figures() -> None:
     assert (b"x-antiphon-prompt", b"tokens=3; cached=2") in head["headers"]
 
 
+async def test_head_names_the_request_that_it_answers() -> None:
+    head, _ = await sent(b"data: {}\n\n")
+    assert (b"x-antiphon-leg", b"leg-7") in head["headers"]
+
+
 async def test_head_without_an_output_is_left_alone() -> None:
     messages: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
         messages.append(message)
 
-    sending = with_notes(send)
+    sending = with_notes(send, None)
     await sending(START)
     await sending({"type": "http.response.body", "body": b"", "more_body": False})
     assert messages[0] == START

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from antiphon_server.router.turn.exchange import Exchange
+from antiphon_server.router.turn.exchange import Leg
+from antiphon_server.router.upstream.connection import Connection
 from antiphon_server.router.upstream.upstream import Response
+from antiphon_server.simulator.faults import Fault
 
 Message = dict[str, Any]
 FOLLOW: Message = {"role": "user", "content": "And the next ones?"}
@@ -139,14 +141,14 @@ async def test_whole_reply_that_is_on_its_way_is_read_for_its_handle(
     start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = await start()
-    comes, read = asyncio.Event(), Exchange.read
+    comes, read = asyncio.Event(), Leg.read
 
-    async def late(self: Exchange, worker: Any, response: Any) -> bytes:
-        if worker.role == "decode":
+    async def late(self: Leg) -> bytes:
+        if self._worker.role == "decode":
             await comes.wait()
-        return await read(self, worker, response)
+        return await read(self)
 
-    monkeypatch.setattr(Exchange, "read", late)
+    monkeypatch.setattr(Leg, "read", late)
     monkeypatch.setattr(Response, "complete", False)
     task = sending(rig, opening, conversation_id="c")
     await settled(lambda: rig.decode[0].pinned)
@@ -154,3 +156,90 @@ async def test_whole_reply_that_is_on_its_way_is_read_for_its_handle(
     await settled(lambda: rig.count("antiphon_clients_gone_total", phase="decode") == 1)
     comes.set()
     await settled(lambda: clean(rig))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_prefill_that_has_finished_unheard_is_released(
+    start: Any, settled: Any, opening: list[Message], stream: bool
+) -> None:
+    rig = await start()
+    rig.prefill[0].faults.add(Fault(kind="slow", seconds=60.0))
+    task = sending(rig, opening, conversation_id="c", stream=stream)
+    await settled(lambda: rig.prefill[0].pinned_blocks)
+    await leave(task)
+    await settled(lambda: clean(rig))
+
+
+async def test_prefill_that_has_finished_when_patience_ends_is_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(router={"prefill_timeout": 0.2, "attempts": 1})
+    rig.prefill[0].faults.add(Fault(kind="slow", seconds=60.0))
+    reply = await sending(rig, opening, conversation_id="c")
+    assert reply.status_code == 504
+    await settled(lambda: clean(rig))
+
+
+async def test_stream_whose_handle_is_on_its_way_is_released(
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived, late = Connection.data_received, set()
+
+    def receive(self: Connection, data: bytes) -> None:
+        """The handle and all that follows it does not arrive."""
+        if b"antiphon.handle" in data:
+            late.add(self)
+        if self not in late:
+            arrived(self, data)
+
+    monkeypatch.setattr(Connection, "data_received", receive)
+    rig = await start(decode={"decode_rate": 2000.0})
+    body = {"model": "simulated", "messages": opening, "stream": True, "conversation_id": "c"}
+    async with rig.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        chunks = reply.aiter_raw()
+        await anext(chunks)
+        await settled(lambda: rig.decode[0].pinned)
+    await settled(lambda: clean(rig))
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_kv_of_a_stream_whose_handle_came_is_kept_though_its_end_does_not(
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    # The leg is closed unfinished; freed by its name, its blocks would be another's when they are read.
+    arrived, late = Connection.data_received, set()
+
+    def receive(self: Connection, data: bytes) -> None:
+        if b"data: [DONE]" in data:
+            arrived(self, data[: data.index(b"data: [DONE]")])
+            late.add(self)
+        if self not in late:
+            arrived(self, data)
+
+    monkeypatch.setattr(Connection, "data_received", receive)
+    rig = await start(router={"idle_timeout": 60.0 if leaves else 0.3})
+    body = {"model": "simulated", "messages": opening, "stream": True, "conversation_id": "c"}
+    async with rig.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        chunks = reply.aiter_raw()
+        while not late:
+            await anext(chunks)
+        if not leaves:
+            assert b"engine_timeout" in b"".join([chunk async for chunk in chunks])
+    await settled(lambda: all(worker.in_flight == 0 for worker in rig.state.workers))
+    await rig.state.leases.flush()
+    assert [frontier.lease for frontier in await rig.state.store.held()] == rig.decode[0].pinned != []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_room_of_a_turn_that_was_left_is_free_when_its_leg_has_ended(
+    start: Any, settled: Any, opening: list[Message], stream: bool
+) -> None:
+    # The clock stands still, so nothing is free because time has passed.
+    rig = await start(decode={"transfer_rate": 500.0, "decode_rate": 200.0})
+    task = sending(rig, opening, conversation_id="c", stream=stream)
+    await settled(lambda: rig.decode[0].running)
+    await leave(task)
+    room = rig.state.rooms.of(rig.state.workers.decode[0])
+    await settled(lambda: room.leaving)
+    await settled(lambda: clean(rig))
+    await settled(lambda: room.leaving == room.busy == 0)

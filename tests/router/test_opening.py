@@ -61,6 +61,6 @@ async def test_what_was_held_back_is_there_when_the_stream_begins() -> None:
 
     worker = SimpleNamespace(succeeded=lambda now: None)
     leg: Any = SimpleNamespace(opened=opened)
-    begun = await Beginning(cast("Any", None), leg, cast("Any", worker), "chat", lambda: 0.0).begun()
+    begun = await Beginning(leg, cast("Any", worker), "chat", lambda: 0.0).begun()
     assert begun.first is not None
     assert begun.first.startswith(role + word[:20])

@@ -369,3 +369,21 @@ async def test_cancelled_request_drops_its_connection() -> None:
 def test_engine_url_is_checked(url: str) -> None:
     with pytest.raises(ValueError, match="engine URL"):
         Origin.parse(url)
+
+
+async def test_switched_protocol_is_no_reply() -> None:
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+    async with server(answers(switch)) as (origin, _), client() as upstream:
+        with pytest.raises(DisconnectedError, match="is not HTTP"):
+            await fetch(upstream, origin)
+
+
+@pytest.mark.parametrize(("repeat", "expected"), [(True, [2]), (False, [1, 1])])
+async def test_what_may_not_be_sent_twice_takes_no_connection_that_idled(
+    repeat: bool, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon_server.router.upstream.upstream._JUST_NOW", 0.0)
+    async with server(answers(OK)) as (origin, connections), client() as upstream:
+        await fetch(upstream, origin)
+        await fetch(upstream, origin, repeat=repeat)
+        assert connections == expected

@@ -19,8 +19,10 @@ def _connector() -> AntiphonConnector:
 class LeaseExtension:
     """Mixed into vLLM's worker class; reached by ``collective_rpc``."""
 
-    def antiphon_leases(self, renew: list[tuple[str, float]], release: list[str]) -> dict[str, Any]:
-        """Move and end leases on this rank.
+    def antiphon_leases(
+        self, renew: list[tuple[str, float]], release: list[str], legs: list[str]
+    ) -> dict[str, Any]:
+        """Move and end leases on this rank. ``legs``: see :class:`antiphon_server.protocol.LeaseRequest`.
 
         ``granted``: id -> seconds from now, 0 for a release, None if unknown. ``pinned``: leases held.
         """
@@ -29,6 +31,8 @@ class LeaseExtension:
             request_id: book.renew(request_id, ttl, now) for request_id, ttl in renew
         }
         granted |= {request_id: 0.0 if book.release(request_id, now) else None for request_id in release}
+        for leg in legs:
+            book.release_leg(leg, now)
         return {"granted": granted, "pinned": sum(end > now for end in book.deadlines.values())}
 
     def antiphon_describe(self) -> dict[str, Any]:

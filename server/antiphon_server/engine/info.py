@@ -68,6 +68,7 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
         reuse_reason=facts["reuse_reason"],
         prefix_caching=bool(config.cache_config.enable_prefix_caching),
         text_only=not (model_config.is_multimodal_model or model_config.enable_prompt_embeds),
+        names_legs=True,
         dtype=str(model_config.dtype).removeprefix("torch."),
     )
 
@@ -80,9 +81,8 @@ async def move_leases(engine_client: Any, request: LeaseRequest) -> LeaseReply:
     """
     now = time.perf_counter()
     renew = [(r.id, r.ttl) for r in request.renew]
-    engines = await _each_engine(
-        engine_client, "antiphon_leases", {"renew": renew, "release": request.release}
-    )
+    asked = {"renew": renew, "release": request.release, "legs": request.legs}
+    engines = await _each_engine(engine_client, "antiphon_leases", asked)
     leases: dict[str, Deadline] = {}
     for request_id in (*(r.id for r in request.renew), *request.release):
         held = (_shortest(ranks, request_id) for ranks in engines)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping, Set
 from dataclasses import dataclass, field
 
+from antiphon_server.protocol import of_leg
+
 
 @dataclass(slots=True)
 class LeaseBook:
@@ -43,6 +45,11 @@ class LeaseBook:
             self._early.add(request_id)
             return True
         return False
+
+    def release_leg(self, leg: str, now: float) -> None:
+        """End what a leg keeps, or will when it has finished; see :func:`of_leg`."""
+        for request_id in [one for one in (*self.deadlines, *self.known) if of_leg(one, leg)]:
+            self.release(request_id, now)
 
     def arrived(self, request_ids: Iterable[str], now: float) -> None:
         """Apply releases that came before their request's deadline did."""

@@ -18,6 +18,7 @@ Send = stream.Send
 
 BODY_LIMIT = 4 * 1024 * 1024
 _HEADER = PROTOCOL_HEADER.lower().encode("ascii")
+_LEG = b"x-request-id"
 
 
 class AntiphonMiddleware:
@@ -37,7 +38,8 @@ class AntiphonMiddleware:
         else:
             if any(name == _HEADER for name, _ in scope["headers"]):
                 stream.watch(scope["app"].state.engine_client)
-                send = stream.with_notes(send)
+                leg = next((value for name, value in scope["headers"] if name == _LEG), None)
+                send = stream.with_notes(send, leg)
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, Any]:

@@ -2,7 +2,7 @@
 
 ``engine_client.generate`` yields the prompt's length and cached part on the first output and the handle on
 the last. A wrapper notes them for the HTTP request that the output belongs to (context variable). The sender
-below holds the head of a reply until its first bytes, adds a header, and adds one SSE event before the end
+below holds the head of a reply until its first bytes, adds headers, and adds one SSE event before the end
 mark.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon_server.protocol import HANDLE_OBJECT, PROMPT_HEADER, Prompt
+from antiphon_server.protocol import HANDLE_OBJECT, LEG_HEADER, PROMPT_HEADER, Prompt
 
 Send = Callable[[dict[str, Any]], Any]
 
@@ -59,8 +59,9 @@ def event(handle: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode({"object": HANDLE_OBJECT, "kv_transfer_params": handle}) + b"\n\n"
 
 
-def with_notes(send: Send) -> Send:
-    """A ``send`` for one HTTP response: adds the prompt's header, and the handle before the end mark."""
+def with_notes(send: Send, leg: bytes | None) -> Send:
+    """A ``send`` for one HTTP response: adds the headers of the prompt and of the leg, and the handle before
+    the end mark. ``leg``: the request's ``X-Request-Id``."""
     note: dict[str, Any] = {}
     _noted.set(note)
     streams = False
@@ -77,7 +78,7 @@ def with_notes(send: Send) -> Send:
             return
         if head is not None:
             start, head = head, None
-            await send(_with_prompt(start, note.get("prompt")))
+            await send(_with_headers(start, note.get("prompt"), leg))
         if streams and "handle" in note:
             body = message.get("body", b"")
             at = end_mark(body)
@@ -88,8 +89,10 @@ def with_notes(send: Send) -> Send:
     return sending
 
 
-def _with_prompt(start: dict[str, Any], prompt: Prompt | None) -> dict[str, Any]:
-    if prompt is None:
-        return start
-    field = (PROMPT_HEADER.lower().encode("ascii"), prompt.header().encode("ascii"))
-    return {**start, "headers": [*start.get("headers", []), field]}
+def _with_headers(start: dict[str, Any], prompt: Prompt | None, leg: bytes | None) -> dict[str, Any]:
+    added = []
+    if prompt is not None:
+        added.append((PROMPT_HEADER.lower().encode("ascii"), prompt.header().encode("ascii")))
+    if leg is not None:
+        added.append((LEG_HEADER.lower().encode("ascii"), leg))
+    return {**start, "headers": [*start.get("headers", []), *added]}

@@ -238,11 +238,12 @@ class State:
 
         return Capacity(turns, settings.queue, settings.queue_timeout, settings.tenant_turns)
 
-    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that has to outlive its client."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _forget_old_life(self, worker: Worker) -> None:
         self._forget_measured(worker)

@@ -251,7 +251,8 @@ class _Http:
             engine.refuse(handle if isinstance(handle, dict) else None)
             return _error(error, refuse)
         told = engine.settings.antiphon and request.headers.get(PROTOCOL_HEADER) is not None
-        return Generation(engine, ask, reply, reply.request_id, told=told)
+        leg = request.headers.get("x-request-id", "") if told else None
+        return Generation(engine, ask, reply, reply.request_id, leg=leg)
 
 
 async def _body(request: Request) -> Any:

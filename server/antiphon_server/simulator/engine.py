@@ -125,6 +125,7 @@ class SimulatedEngine:
             reuse=own.reuse,
             reuse_reason=None if own.reuse else "bidirectional_kv_xfer is off",
             prefix_caching=own.prefix_caching,
+            names_legs=True,
         )
 
     def lease(self, request: LeaseRequest) -> LeaseReply:

@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from antiphon_server.protocol import PROMPT_HEADER, Prompt
+from antiphon_server.protocol import LEG_HEADER, PROMPT_HEADER, Prompt
 from antiphon_server.simulator.ask import Ask
 from antiphon_server.simulator.engine import SimulatedEngine
 from antiphon_server.simulator.faults import drop_connection
@@ -26,18 +26,18 @@ def json_reply(content: Any, status: int = 200) -> Response:
 
 
 class Generation(Response):
-    """Runs the request when it is sent, and aborts it when the client leaves. ``told``: the client asked for
-    what our plug-in adds."""
+    """Runs the request when it is sent, and aborts it when the client leaves. ``leg``: the client asked for
+    what our plug-in adds, and named its request so; None: it did not ask."""
 
     def __init__(
-        self, engine: SimulatedEngine, ask: Ask, reply: Reply, request_id: str, *, told: bool
+        self, engine: SimulatedEngine, ask: Ask, reply: Reply, request_id: str, *, leg: str | None
     ) -> None:
         super().__init__()
         self._engine = engine
         self._ask = ask
         self._request_id = request_id
         self._reply = reply
-        self._told = told
+        self._leg = leg
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = self._stream(send) if self._ask.stream else self._whole(scope, receive, send)
@@ -57,12 +57,12 @@ class Generation(Response):
             await json_reply(error, 500)(scope, receive, send)
             return
         response = json_reply(self._reply.whole(answers))
-        for name, value in self._prompt(answers[0][0]):
+        for name, value in (*self._named(), *self._prompt(answers[0][0])):
             response.headers[name.decode()] = value.decode()
         await response(scope, receive, send)
 
     async def _stream(self, send: Send) -> None:
-        head = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        head = [(b"content-type", b"text/event-stream; charset=utf-8"), *self._named()]
         begun = False
 
         async def start(more: list[tuple[bytes, bytes]]) -> None:
@@ -96,13 +96,17 @@ class Generation(Response):
             await start([])
             await tell(failed)
         else:
-            handle = handle_of(answers) if self._told else None
+            handle = handle_of(answers) if self._leg is not None else None
             await tell(reply.closing(answers, handle))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def _named(self) -> list[tuple[bytes, bytes]]:
+        """The header that says which request is answered."""
+        return [(LEG_HEADER.lower().encode(), self._leg.encode("latin-1"))] if self._leg else []
+
     def _prompt(self, first: Output) -> list[tuple[bytes, bytes]]:
         """The header that tells of the prompt, as our plug-in adds it at the first output."""
-        if not self._told:
+        if self._leg is None:
             return []
         prompt = Prompt(len(self._ask.prompt), cached_tokens(self._ask, first))
         return [(PROMPT_HEADER.lower().encode(), prompt.header().encode())]

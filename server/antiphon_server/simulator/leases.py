@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from antiphon_server.protocol import Deadline, LeaseReply, LeaseRequest
+from antiphon_server.protocol import Deadline, LeaseReply, LeaseRequest, of_leg
 from antiphon_server.simulator.blocks import BlockPool
 
 
@@ -72,4 +72,7 @@ class Leases:
             answer[renewal.id] = lease.deadline if lease is not None else "unknown"
         for request_id in request.release:
             answer[request_id] = now if self.free(request_id) else "unknown"
+        for leg in request.legs:
+            for request_id in [name for name in self._leases if of_leg(name, leg)]:
+                self.free(request_id)
         return LeaseReply(leases=answer, pinned=len(self))

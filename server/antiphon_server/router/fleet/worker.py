@@ -31,9 +31,9 @@ class Pressure:
 class Engine:
     """One address with its health and life. ``info``: None while unknown, and for good on a stock engine;
     ``build``: the part of it that transfers depend on; ``epoch``: which life of the engine this is;
-    ``reuse``, ``capacity``, ``block_size``, ``text_only``: what it says of itself, kept here as each turn
-    asks for it. ``draining``: gets no new turn. ``probed``: was asked once. ``missed``: probes in a row
-    without an answer.
+    ``reuse``, ``capacity``, ``block_size``, ``text_only``, ``names_legs``: what it says of itself, kept here
+    as each turn asks for it. ``draining``: gets no new turn. ``probed``: was asked once. ``missed``: probes
+    in a row without an answer.
     """
 
     def __init__(self, url: str, role: Role, breaker: Breaker) -> None:
@@ -50,6 +50,7 @@ class Engine:
         self.capacity = 0
         self.block_size = 1
         self.text_only = False
+        self.names_legs = False
         self.missed = 0
         self.suspected = asyncio.Event()
         self.probed = asyncio.Event()
@@ -68,6 +69,7 @@ class Engine:
         self.capacity = info.capacity if info is not None else 0
         self.block_size = max(1, info.block_size) if info is not None else 1
         self.text_only = info is not None and info.text_only
+        self.names_legs = info is not None and info.names_legs
         self.build = build_of(info) if info is not None else None
 
     @property

@@ -38,6 +38,11 @@ class Visit:
         self._taken: tuple[Worker, str] | None = None
         self._worker: Worker | None = None
         self._recording = False
+        self._behind: asyncio.Task[None] | None = None
+
+    def leave_behind(self, task: asyncio.Task[None]) -> None:
+        """The client has left; ``task`` sees the turn's decode leg to its end."""
+        self._behind = task
 
 
 class Stay:
@@ -53,9 +58,8 @@ class Stay:
         self._visit, self._visits = self._conversations._enter(self._key)
         return self._visit
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        left = kind is not None and issubclass(kind, asyncio.CancelledError)
-        self._conversations._exit(self._visit, self._visits, left=left)
+    def __exit__(self, *_: object) -> None:
+        self._conversations._exit(self._visit, self._visits)
 
 
 class Conversations:
@@ -102,11 +106,11 @@ class Conversations:
         visits.add(visit)
         return visit, visits
 
-    def _exit(self, visit: Visit, visits: set[Visit], *, left: bool) -> None:
+    def _exit(self, visit: Visit, visits: set[Visit]) -> None:
         visits.discard(visit)
         if visit.key is not None:
             self._leave(visit.key, visit, visits)
-        self._end_reservation(visit, left=left)
+        self._end_reservation(visit)
 
     async def take(self, visit: Visit) -> Frontier | None:
         """The conversation's frontier, for this turn alone. Its KV stays pinned until prefill has read it or
@@ -239,20 +243,27 @@ class Conversations:
         elif not any(other.key == key for other in visits):
             self._returns.ended(key, self._clock())
 
-    def _end_reservation(self, visit: Visit, *, left: bool) -> None:
-        """What the turn may still pin counts until its engine has answered the turn's last release; after a
-        client has left, until its decode leg is over for sure."""
+    def _end_reservation(self, visit: Visit) -> None:
+        """What the turn may still pin counts until its engine has answered the turn's last release; a decode
+        leg that goes on without its client makes that when it ends, and it does not go on for ever."""
         if visit._recording or visit._worker is None:
             return
-        if left and visit.phase == "decode":
+        if visit._behind is not None and not visit._behind.done():
             self._rooms.linger(visit, self._grace)
+            visit._behind.add_done_callback(lambda _: self._freed_when_released(visit, visit._worker))
             return
-        pending = self._leases.pending(visit._worker)
-        if pending is None:
+        if self._leases.pending(visit._worker) is None:
             self._rooms.cancel(visit)
             return
         self._rooms.linger(visit)
-        pending.add_done_callback(lambda _: self._rooms.lingered(visit))
+        self._freed_when_released(visit, visit._worker)
+
+    def _freed_when_released(self, visit: Visit, worker: Worker | None) -> None:
+        pending = self._leases.pending(worker) if worker is not None else None
+        if pending is None:
+            self._rooms.lingered(visit)
+        else:
+            pending.add_done_callback(lambda _: self._rooms.lingered(visit))
 
     def _give_back(self, taking: asyncio.Task[Frontier | None]) -> None:
         if taking.cancelled() or taking.exception() is not None:

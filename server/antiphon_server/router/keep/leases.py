@@ -72,6 +72,12 @@ class Leases:
             return None
         return self._releases.add(worker, lease)
 
+    def release_leg(self, worker: Worker, leg: str) -> None:
+        """Let an engine free what a leg keeps that was given up before it said what that is: it may have
+        finished while its client left. ``leg``: its request id."""
+        if worker.engine.names_legs:
+            self._releases.add_leg(worker, leg)
+
     def release_frontier(self, frontier: Frontier) -> asyncio.Future[bool] | None:
         """Give up a conversation's KV. Its engine is asked even if it seems to have restarted: another router
         may have noticed a later life of it first, and what an engine forgot is released without harm."""

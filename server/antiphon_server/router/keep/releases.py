@@ -76,13 +76,23 @@ _FAILURES = (UpstreamError, LeaseRefusedError)
 
 
 class _Batch:
-    """Leases that go in one breath. ``done``: True once the engine has answered, False if it never did."""
+    """Leases, and legs whose leases are not known, that go in one breath. ``done``: True once the engine has
+    answered, False if it never did."""
 
-    __slots__ = ("done", "ids")
+    __slots__ = ("done", "ids", "legs")
 
     def __init__(self) -> None:
         self.ids: list[str] = []
+        self.legs: list[str] = []
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def requests(self) -> list[LeaseRequest]:
+        """In parts that engines take."""
+        longest = max(len(self.ids), len(self.legs))
+        return [
+            LeaseRequest(release=self.ids[start : start + BATCH], legs=self.legs[start : start + BATCH])
+            for start in range(0, longest, BATCH)
+        ]
 
 
 class Releases:
@@ -100,13 +110,13 @@ class Releases:
 
     def add(self, worker: Worker, lease: str) -> asyncio.Future[bool]:
         """Release a lease, soon. The future is many leases' at once: shield it."""
-        batch = self._waiting.get(worker)
-        if batch is None:
-            batch = self._waiting[worker] = _Batch()
+        batch = self._next(worker)
         batch.ids.append(lease)
-        if worker not in self._senders:
-            self._senders[worker] = asyncio.create_task(self._send_waiting(worker))
         return batch.done
+
+    def add_leg(self, worker: Worker, leg: str) -> None:
+        """Release what a leg keeps, soon."""
+        self._next(worker).legs.append(leg)
 
     def pending(self, worker: Worker) -> asyncio.Future[bool] | None:
         """When all that was asked of an engine so far is answered; None if it is."""
@@ -127,6 +137,15 @@ class Releases:
             await asyncio.gather(*self._senders.values(), return_exceptions=True)
             await asyncio.sleep(0)
 
+    def _next(self, worker: Worker) -> _Batch:
+        """What goes next, and will."""
+        batch = self._waiting.get(worker)
+        if batch is None:
+            batch = self._waiting[worker] = _Batch()
+        if worker not in self._senders:
+            self._senders[worker] = asyncio.create_task(self._send_waiting(worker))
+        return batch
+
     async def _send_waiting(self, worker: Worker) -> None:
         batch = None
         hurried = self._hurried[worker] = asyncio.Event()
@@ -134,8 +153,7 @@ class Releases:
             await asyncio.sleep(0)  # what is released in the same breath goes in one request
             while (batch := self._waiting.pop(worker, None)) is not None:
                 self._sending[worker] = batch
-                parts = [batch.ids[start : start + BATCH] for start in range(0, len(batch.ids), BATCH)]
-                sent = [await self._send(worker, ids) for ids in parts]
+                sent = [await self._send(worker, request) for request in batch.requests()]
                 _settle(batch, all(sent))
                 del self._sending[worker]
                 with suppress(TimeoutError):
@@ -148,18 +166,18 @@ class Releases:
             if batch is not None:
                 _settle(batch, False)
 
-    async def _send(self, worker: Worker, ids: list[str]) -> bool:
-        request = LeaseRequest(release=ids)
+    async def _send(self, worker: Worker, request: LeaseRequest) -> bool:
+        count = len(request.release) + len(request.legs)
         try:
             try:
                 await self._calls.post(worker, request)
             except _FAILURES as failure:
                 await self._send_again(worker, request, failure)
         except _FAILURES as error:
-            self._metrics.leases.labels("failed").inc(len(ids))
+            self._metrics.leases.labels("failed").inc(count)
             log.warning("leases.release_failed", extra={"worker": worker.name, "error": str(error)})
             return False
-        self._metrics.leases.labels("released").inc(len(ids))
+        self._metrics.leases.labels("released").inc(count)
         return True
 
     async def _send_again(self, worker: Worker, request: LeaseRequest, failure: Exception) -> None:

@@ -8,7 +8,7 @@ from antiphon_server.router.legs.ask import Ask, MalformedBodyError, read_ask, s
 from antiphon_server.router.legs.bodies import Filled, append_body, decode_body, prefill_body, read_filled
 from antiphon_server.router.legs.form import Body, Form, Surface
 from antiphon_server.router.legs.opening import Failure, begun, failure
-from antiphon_server.router.legs.strip import needs_stripping, strip
+from antiphon_server.router.legs.strip import is_object, needs_stripping, strip
 from antiphon_server.router.legs.surfaces import FORMS
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "begun",
     "decode_body",
     "failure",
+    "is_object",
     "needs_stripping",
     "prefill_body",
     "read_ask",

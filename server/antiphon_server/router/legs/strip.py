@@ -24,6 +24,15 @@ def needs_stripping(data: bytes, token_ids: bool) -> bool:
     )
 
 
+def is_object(data: bytes) -> bool:
+    """The bytes are a whole JSON object."""
+    try:
+        _DECODER.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def strip(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:
     """A reply or an event's JSON without handle, and without token ids unless asked for; and the handle it
     held.

@@ -66,7 +66,12 @@ RESPONSES = Form(
         alone.engine_tools,
         alone.media("input", "input_image", "input_file", "input_audio", "computer_screenshot"),
     ),
-    ends=(b"event: response.completed", b"event: response.incomplete", b"event: response.failed"),
+    ends=(
+        b"event: response.completed",
+        b"event: response.incomplete",
+        b"event: response.failed",
+        b"event: error",
+    ),
     opening=(b"event: response.created", b"event: response.in_progress", b"event: response.queued"),
     answer_only=ANSWER_ONLY | {"include", "background", "max_tool_calls", "metadata"},
     # Not for its messages: it is the only way to see the prompt's ids on this surface.
@@ -84,7 +89,7 @@ MESSAGES = Form(
     limits=("max_tokens",),
     alone=(),
     media=alone.media("messages", "image", "document"),
-    ends=(b"event: message_stop",),
+    ends=(b"event: message_stop", b"event: error"),
     opening=(b"event: message_start", b"event: ping"),
     answer_only=ANSWER_ONLY | {"stop_sequences", "metadata"},
     # vLLM reads a forced call's arguments as JSON, and of one token they are none.

@@ -270,7 +270,16 @@ class Attempt:
                 told.answer = seal.tokens - told.tokens
 
         handed_over = prefilled is not None and prefilled.filled is not None
-        await self._decode.run(request, step.decode, body, self._reply, head, record, handed_over=handed_over)
+        await self._decode.run(
+            request,
+            step.decode,
+            body,
+            self._reply,
+            head,
+            record,
+            visit.leave_behind,
+            handed_over=handed_over,
+        )
         expects_handle = handed_over or step.plan.path is Path.APPEND
         if told.handle is not None and expects_handle and request.forced is None:
             state.metrics.handles.labels(told.handle).inc()

@@ -10,7 +10,7 @@ from antiphon_server.protocol import PROMPT_HEADER, Prompt, read_prompt
 from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.legs import Surface, begun, failure
-from antiphon_server.router.turn.exchange import Answer, Exchange, Leg, LegFailedError
+from antiphon_server.router.turn.exchange import Answer, Leg, LegFailedError
 from antiphon_server.router.upstream.connection import UpstreamError
 from antiphon_server.router.upstream.upstream import Response
 
@@ -19,9 +19,10 @@ _PROMPT_HEADER = PROMPT_HEADER.lower().encode()
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A leg that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply.
+    """A ``leg`` that decode has begun to answer. ``first``: a stream's first bytes, None for a whole reply.
     ``prompt``: what decode said of the prompt. ``seconds``: from the leg's start to here."""
 
+    leg: Leg
     response: Response
     first: bytes | None
     prompt: Prompt | None
@@ -36,10 +37,7 @@ class Beginning:
     """Waits for the beginning of ``leg``'s reply. Who is cancelled meanwhile leaves all as it is: another can
     wait on in its place, without a task that the turn would have to wait for, or close it."""
 
-    def __init__(
-        self, exchange: Exchange, leg: Leg, worker: Worker, surface: Surface, clock: Callable[[], float]
-    ) -> None:
-        self._exchange = exchange
+    def __init__(self, leg: Leg, worker: Worker, surface: Surface, clock: Callable[[], float]) -> None:
         self._leg = leg
         self._worker = worker
         self._surface = surface
@@ -66,7 +64,7 @@ class Beginning:
         said = response.header(_PROMPT_HEADER)
         prompt = read_prompt(said.decode("latin-1") if said is not None else None)
         if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
-            return Begun(response, None, prompt, self._clock() - self._started)
+            return Begun(self._leg, response, None, prompt, self._clock() - self._started)
         worker, surface = self._worker, self._surface
         try:
             # What only says that the request was taken is held back, so that it may still go elsewhere.
@@ -76,7 +74,7 @@ class Beginning:
                     break
                 self._first += chunk
         except UpstreamError as error:
-            raise self._exchange.failed(worker, error) from error
+            raise self._leg.failed(error) from error
         first = self._first
         fault = failure(surface, first)
         if not first:
@@ -88,7 +86,7 @@ class Beginning:
             answer = Answer(fault.status, "application/json", fault.payload)
             raise LegFailedError(answer, worker, over=True)
         worker.succeeded(self._clock())
-        return Begun(response, first, prompt, self._clock() - self._started)
+        return Begun(self._leg, response, first, prompt, self._clock() - self._started)
 
     def close(self) -> None:
         """Wait no more; the engine sees its client leave."""

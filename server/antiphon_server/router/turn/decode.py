@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from antiphon_server.protocol import Handle
+from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.fleet.workers import Worker
-from antiphon_server.router.legs import strip
+from antiphon_server.router.legs import is_object, strip
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.beginning import Beginning, Begun
 from antiphon_server.router.turn.exchange import Exchange, InFlight, LegFailedError, RejectedError
@@ -16,11 +17,12 @@ from antiphon_server.router.turn.relay import Relay
 from antiphon_server.router.turn.reply import Header, Reply
 from antiphon_server.router.turn.request import TurnRequest
 from antiphon_server.router.upstream.connection import UpstreamError
-from antiphon_server.router.upstream.upstream import Response
 
 Record = Callable[[Handle], Awaitable[None]]
 Head = Callable[[Begun], list[Header]]
 """Called once when decode has begun to answer; gives the headers for the client."""
+Behind = Callable[[asyncio.Task[None]], None]
+"""Told of the task that sees a leg to its end after its client has left."""
 
 
 class Decode:
@@ -38,6 +40,7 @@ class Decode:
         reply: Reply,
         head: Head,
         record: Record,
+        behind: Behind,
         *,
         handed_over: bool,
     ) -> None:
@@ -49,18 +52,20 @@ class Decode:
             RejectedError: the client's fault.
         """
         with InFlight(worker):
-            begun = await self._begun(request, worker, body, handed_over)
+            begun = await self._begun(request, worker, body, behind, handed_over)
             try:
                 headers = head(begun)
                 if begun.first is not None:
                     await self._stream(request, worker, begun, begun.first, reply, headers, record)
                     return
             except BaseException:
-                begun.response.close()
+                begun.leg.close()
                 raise
-            await self._whole(request, worker, begun, reply, headers, record)
+            await self._whole(request, worker, begun, reply, headers, record, behind)
 
-    async def _begun(self, request: TurnRequest, worker: Worker, body: bytes, handed_over: bool) -> Begun:
+    async def _begun(
+        self, request: TurnRequest, worker: Worker, body: bytes, behind: Behind, handed_over: bool
+    ) -> Begun:
         leg = self._exchange.leg(
             worker,
             request,
@@ -69,14 +74,14 @@ class Decode:
             first=self._state.settings.decode_timeout,
             repeat=not handed_over,
         )
-        beginning = Beginning(self._exchange, leg, worker, request.ask.surface, self._state.clock)
+        beginning = Beginning(leg, worker, request.ask.surface, self._state.clock)
         try:
             return await beginning.begun()
         except asyncio.CancelledError:
             # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
             # abort.
             if handed_over:
-                self._state.in_background(self._leave_when_begun(beginning, worker))
+                behind(self._state.in_background(self._leave_when_begun(beginning, worker)))
             else:
                 beginning.close()
             raise
@@ -89,23 +94,27 @@ class Decode:
         reply: Reply,
         headers: list[Header],
         record: Record,
+        behind: Behind,
     ) -> None:
-        data = await self._read_shielded(worker, begun.response)
+        data = await self._read_shielded(worker, begun, behind)
         body, handle = strip(data, request.ask.token_ids)
+        if handle is None and not is_object(body):
+            worker.failed(self._state.clock())
+            raise LegFailedError(EngineFailedError("the decode engine's reply is cut off"), worker, over=True)
         if handle is not None:
             await record(handle)
         await reply.whole(200, [*headers, ("content-type", begun.content_type)], body)
 
-    async def _read_shielded(self, worker: Worker, response: Response) -> bytes:
-        if response.complete:  # nothing to wait for, and so nothing to shield
-            return await self._exchange.read(worker, response)
+    async def _read_shielded(self, worker: Worker, begun: Begun, behind: Behind) -> bytes:
+        if begun.response.complete:  # nothing to wait for, and so nothing to shield
+            return await begun.leg.read()
         # Decode has finished and pinned its blocks when the head of a whole reply comes, and says in the body
         # which: that is read to its end though the client may leave.
-        reading = asyncio.create_task(self._exchange.read(worker, response))
+        reading = asyncio.create_task(begun.leg.read())
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
-            self._state.in_background(self._release_when_read(reading, worker))
+            behind(self._state.in_background(self._release_when_read(reading, worker)))
             raise
 
     async def _stream(
@@ -139,21 +148,28 @@ class Decode:
                 data = relay.feed(chunk)
                 if relay.handle is not None and not recorded:
                     recorded = True
+                    begun.leg.handle_came()
                     await record(relay.handle)
                 if data:
                     await reply.write(data)
                 chunk = await begun.response.chunk(pass_on)
         except asyncio.CancelledError:
             if not recorded:
-                self._leave(begun.response, worker, relay)
+                self._leave(begun, worker, relay)
             raise
         except UpstreamError as error:
-            broken = self._exchange.broken(worker, error)
+            broken = begun.leg.broken(error)
+            cause = str(error)
+        else:
+            broken = EngineFailedError("the decode engine failed: it ended its answer too early")
+            cause = "the stream ended without its last event"
             if not relay.done:
-                request.log("decode.broke_off", worker=worker.url, cause=str(error))
-                await reply.write(relay.broken(broken), last=True)
-                return
-        await reply.write(relay.finish(), last=True)
+                worker.failed(self._state.clock())
+        if relay.done:
+            await reply.write(relay.finish(), last=True)
+            return
+        request.log("decode.broke_off", worker=worker.url, cause=cause)
+        await reply.write(relay.broken(broken), last=True)
 
     async def _leave_when_begun(self, beginning: Beginning, worker: Worker) -> None:
         """The client left before the first byte. A stream tells with it that the pull is over; a whole reply
@@ -171,22 +187,22 @@ class Decode:
                 return
             if begun.first is None:
                 with contextlib.suppress(LegFailedError):
-                    _, handle = strip(await self._exchange.read(worker, begun.response), True)
-                    self._release(worker, handle)
+                    self._release(worker, strip(await begun.leg.read(), True)[1])
                 return
             relay = Relay(token_ids=True)
             relay.feed(begun.first)
-            self._leave(begun.response, worker, relay)
+            self._leave(begun, worker, relay)
 
     async def _release_when_read(self, reading: asyncio.Task[bytes], worker: Worker) -> None:
         with contextlib.suppress(LegFailedError):
             self._release(worker, strip(await reading, True)[1])
 
-    def _leave(self, response: Response, worker: Worker, relay: Relay) -> None:
-        """Cancel decode. Should it have finished already, its handle has come and nobody will use it."""
-        relay.feed(response.buffered())
+    def _leave(self, begun: Begun, worker: Worker, relay: Relay) -> None:
+        """Cancel decode. Should it have finished already, nobody will use its handle: if that has come it
+        names what to release, on all surfaces; if it is on its way the leg's name has to do."""
+        relay.feed(begun.response.buffered())
         self._release(worker, relay.handle)
-        response.close()
+        begun.leg.close()
 
     def _release(self, worker: Worker, handle: Handle | None) -> None:
         lease = handle.get("remote_request_id") if handle is not None else None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
-from antiphon_server.protocol import PROTOCOL, PROTOCOL_HEADER
+from antiphon_server.protocol import LEG_HEADER, PROTOCOL, PROTOCOL_HEADER
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError, KeyRefusedError, RouterError
 from antiphon_server.router.fleet.breaker import blames_engine
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.request import TurnRequest
-from antiphon_server.router.upstream.connection import TimedOutError, UnsentError, UpstreamError
+from antiphon_server.router.upstream.connection import (
+    DisconnectedError,
+    TimedOutError,
+    UnsentError,
+    UpstreamError,
+)
 from antiphon_server.router.upstream.upstream import Response, Sending, Timeouts
 
+_LEG_HEADER = LEG_HEADER.lower().encode()
 _TRACING = ("traceparent", "tracestate")
 _OVERLOADED = {408, 425, 429}
 
@@ -63,28 +68,6 @@ class Exchange:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    async def open(
-        self,
-        worker: Worker,
-        request: TurnRequest,
-        body: bytes,
-        *,
-        request_id: str,
-        first: float,
-        repeat: bool,
-    ) -> Response:
-        """Send a leg; its reply when the engine answers 200.
-
-        Raises:
-            LegFailedError, RejectedError
-        """
-        leg = self.leg(worker, request, body, request_id=request_id, first=first, repeat=repeat)
-        try:
-            return await leg.opened()
-        except asyncio.CancelledError:
-            leg.close()
-            raise
-
     def leg(
         self,
         worker: Worker,
@@ -95,8 +78,8 @@ class Exchange:
         first: float,
         repeat: bool,
     ) -> Leg:
-        """A leg that is not sent yet. ``first``: seconds until its reply's head. ``repeat``: it may be sent
-        twice."""
+        """A leg that is not sent yet. ``request_id``: of no other leg, ever. ``first``: seconds until its
+        reply's head. ``repeat``: it may be sent twice."""
         settings = self._state.settings
         headers = [
             ("Content-Type", "application/json"),
@@ -116,26 +99,15 @@ class Exchange:
             timeouts=Timeouts(settings.connect_timeout, first, settings.idle_timeout),
             repeat=repeat,
         )
-        return Leg(self, worker, sending, settings.max_reply)
+        return Leg(self, worker, sending, request_id, settings.max_reply)
 
-    async def read(self, worker: Worker, response: Response) -> bytes:
-        """The whole body of a reply.
+    def forget(self, worker: Worker, request_id: str) -> None:
+        """A leg was given up before it said what its engine keeps of it: let go of that."""
+        self._state.leases.release_leg(worker, request_id)
 
-        Raises:
-            LegFailedError
-        """
-        try:
-            content = await response.read(self._state.settings.max_reply)
-        except UpstreamError as error:
-            raise self.failed(worker, error) from error
-        finally:
-            response.close()
+    def succeeded(self, worker: Worker) -> None:
+        """The leg's whole reply has come."""
         worker.succeeded(self._state.clock())
-        return content
-
-    def failed(self, worker: Worker, error: UpstreamError) -> LegFailedError:
-        """The leg's end when the connection failed; has the engine probed."""
-        return LegFailedError(self.broken(worker, error), worker, over=isinstance(error, UnsentError))
 
     def broken(self, worker: Worker, error: UpstreamError) -> RouterError:
         """What the client is told when the connection failed; has the engine probed."""
@@ -172,11 +144,15 @@ class Leg:
     """A leg on its way. Who is cancelled while it waits for it leaves the leg as it is: it can be waited for
     again, and has to be closed otherwise."""
 
-    def __init__(self, exchange: Exchange, worker: Worker, sending: Sending, longest: int) -> None:
+    def __init__(
+        self, exchange: Exchange, worker: Worker, sending: Sending, request_id: str, longest: int
+    ) -> None:
         self._exchange = exchange
         self._worker = worker
         self._sending = sending
+        self._id = request_id
         self._longest = longest
+        self._named = False
         self._response: Response | None = None
 
     async def opened(self) -> Response:
@@ -189,21 +165,72 @@ class Leg:
             response = self._response
             if response is None:
                 response = self._response = await self._sending.reply()
+                self._mine(response)
             if response.status == 200:
                 return response
             content = await response.read(self._longest)
         except UpstreamError as error:
-            self.close()
-            raise self._exchange.failed(self._worker, error) from error
+            raise self.failed(error) from error
         self._exchange.raise_for(self._worker, response, content)
         raise AssertionError("unreachable")
 
+    async def read(self) -> bytes:
+        """The whole body of its reply.
+
+        Raises:
+            LegFailedError, RejectedError
+        """
+        response = await self.opened()
+        try:
+            content = await response.read(self._longest)
+        except UpstreamError as error:
+            raise self.failed(error) from error
+        self._exchange.succeeded(self._worker)
+        return content
+
     def close(self) -> None:
-        """Wait no more; the engine sees its client leave."""
-        if self._response is not None:
-            self._response.close()
-        else:
+        """Wait no more. The engine sees its client leave; what it kept nevertheless, because it had finished
+        by then, it lets go."""
+        if self._response is None:
             self._sending.close()
+        elif self._response.over:
+            return
+        else:
+            self._response.close()
+        self._forget()
+
+    def handle_came(self) -> None:
+        """What the engine keeps of the leg is somebody's from here on, and lasts though the leg be closed."""
+        self._named = True
+
+    def failed(self, error: UpstreamError) -> LegFailedError:
+        """The leg's end when its connection failed; has the engine probed."""
+        return LegFailedError(self.broken(error), self._worker, over=isinstance(error, UnsentError))
+
+    def broken(self, error: UpstreamError) -> RouterError:
+        """What the client is told when the connection failed; has the engine probed."""
+        if isinstance(error, TimedOutError):  # the connection is closed; the leg may finish nevertheless
+            self._forget()
+        return self._exchange.broken(self._worker, error)
+
+    def _forget(self) -> None:
+        if not self._named:
+            self._exchange.forget(self._worker, self._id)
+
+    def _mine(self, response: Response) -> None:
+        """A reply that nobody asked for, from an engine or from a proxy before it, looks like the next leg's.
+
+        Raises:
+            DisconnectedError: it is not this leg's.
+        """
+        said = response.header(_LEG_HEADER)
+        named = said is not None or (response.status == 200 and self._worker.engine.names_legs)
+        if named and said != self._id.encode("latin-1"):
+            self.close()
+            raise DisconnectedError(
+                f"its reply does not name the request ({LEG_HEADER}): it is another's, or something between "
+                "router and engine answers in its place or drops headers"
+            )
 
 
 class InFlight:

@@ -116,11 +116,15 @@ class Prefill:
     async def _leg(
         self, request: TurnRequest, worker: Worker, body: bytes, *, first: float, repeat: bool
     ) -> bytes:
+        leg = self._exchange.leg(
+            worker, request, body, request_id=request.leg_id("p"), first=first, repeat=repeat
+        )
         with InFlight(worker):
-            response = await self._exchange.open(
-                worker, request, body, request_id=request.leg_id("p"), first=first, repeat=repeat
-            )
-            return await self._exchange.read(worker, response)
+            try:
+                return await leg.read()
+            except asyncio.CancelledError:
+                leg.close()
+                raise
 
     def _learn(self, prefilled: Prefilled, own: float | None, spell: Spell) -> None:
         if own is None or prefilled.tokens <= 0:

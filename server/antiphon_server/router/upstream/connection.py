@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self.started = True
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._error = DisconnectedError(f"reply is not HTTP/1.1: {error}")
             self.close()
         if self._sink is not None and self._poured(self._sink):

@@ -8,6 +8,7 @@ our own because a turn is two legs, and general clients cost more than all the r
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import ssl
@@ -24,6 +25,9 @@ from antiphon_server.router.upstream.connection import (
     TooLargeError,
     UnsentError,
 )
+
+_JUST_NOW = 1.0
+"""Seconds since a connection was used in which an engine, or a proxy before it, hardly closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,11 @@ class Response:
         return None
 
     @property
+    def over(self) -> bool:
+        """The body was read to its end, or given up."""
+        return self._connection is None
+
+    @property
     def complete(self) -> bool:
         """All of the body has come, so that reading it waits for nothing."""
         return self._connection is None or self._connection.complete
@@ -146,7 +155,8 @@ class Sending:
     """A request to an engine, and the wait for the head of its reply.
 
     ``fresh``: not on a kept-alive connection. ``repeat``: the request may be sent twice, so when the
-    engine closed a kept-alive connection under us it is sent again on a fresh one.
+    engine closed a kept-alive connection under us it is sent again on a fresh one. What may not be sent twice
+    takes no connection that has idled for long.
     """
 
     def __init__(
@@ -209,7 +219,10 @@ class Sending:
             return Response(self._upstream, self._origin, connection, self._limits.idle)
 
     async def _sent(self, loop: asyncio.AbstractEventLoop) -> Connection:
-        connection = None if self._fresh else self._upstream.reusable(self._origin, loop.time())
+        connection = None
+        if not self._fresh:
+            within = math.inf if self._repeat else _JUST_NOW
+            connection = self._upstream.reusable(self._origin, loop.time(), within)
         self._reused = connection is not None
         if connection is None:
             connection = await _open(self._origin, loop, self._limits.connect)
@@ -283,12 +296,17 @@ class Upstream:
                 connection.close()
         self._idle.clear()
 
-    def reusable(self, origin: Origin, now: float) -> Connection | None:
-        """A kept-alive connection that may be used, if there is one."""
+    def reusable(self, origin: Origin, now: float, within: float) -> Connection | None:
+        """A kept-alive connection that may be used, if there is one. ``within``: seconds that it has idled at
+        most."""
         queue = self._idle.get(origin)
         while queue:
-            since, connection = queue.pop()
-            if connection.usable and now - since < self._keep_alive:
+            since, connection = queue[-1]
+            sound = connection.usable and now - since < self._keep_alive
+            if sound and now - since >= within:
+                return None
+            queue.pop()
+            if sound:
                 return connection
             connection.close()
         return None
