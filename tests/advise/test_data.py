@@ -91,7 +91,7 @@ def test_0228_whose_second_request_rewrites_its_history() -> None:
     # It comes 2,379 s later, when little is kept any more; the other gaps are 3 to 20 s.
     assert found.retention.chosen.keep == 60.0
     assert found.retention.idle == pytest.approx(9_088 / found.repetition.repeated)
-    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.FEW])
+    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.UNSEEN, Cause.FEW])
 
 
 def test_0427_whose_23rd_request_rewrites_its_history() -> None:
@@ -103,7 +103,7 @@ def test_0427_whose_23rd_request_rewrites_its_history() -> None:
     kept = _session("0427", keep=480.0).retention
     gone = (28_032 + 1_397, 33_506 + 4_133, 13_376, 42_748 + 2_312)
     assert kept.idle == pytest.approx(sum(gone) / found.repetition.repeated, rel=0.02)
-    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.FEW])
+    assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.UNSEEN, Cause.FEW])
 
 
 def test_0036_whose_context_grows_fourfold_in_one_step() -> None:
@@ -139,15 +139,16 @@ def test_tau_bench_with_an_assumed_gap() -> None:
 
 
 def test_tau_bench_is_too_short_for_a_model_that_computes_fast() -> None:
-    # Of an 8B model's KV on p5en, fetching pays from 5,947 tokens on: no prompt is so long.
-    found = _look("tau_bench", Given("llama-3.1-8b", "p5en"), gap=20.0)
-    assert found.interconnect.break_even == 5947
+    # Of an 8B model's KV, 131,072 bytes at 50 GB/s are 2.62 us a token; computing takes 4.04 us and 0.066 ns
+    # for its square, so with 8 ms a pull both are equal at 4,625.6 tokens: no prompt is so long.
+    found = _look("tau_bench", Given("llama-3.1-8b", "p5en", bandwidth=50.0), gap=20.0)
+    assert found.interconnect.break_even == 4626
     assert found.interconnect.above == 0.0
     assert (found.judgement.verdict, _first(found)) == (Verdict.OFF, Cause.SHORT)
 
 
 def test_coding_agents_over_a_slow_interconnect_only_append() -> None:
-    # 262,144 bytes a token at 1 GB/s: 262 us, against 19 us to compute it.
+    # 262,144 bytes a token at 1 GB/s: 262 us, against 17 us to compute it.
     found = _look("coding_agents", Given("qwen3-32b", "p5en", bandwidth=1.0))
     assert (found.judgement.verdict, _cautions(found)) == (Verdict.CARE, [Cause.UNSEEN, Cause.INTERCONNECT])
     assert found.settings.router[0].value == "[cold, append]"

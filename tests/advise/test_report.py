@@ -155,7 +155,7 @@ def test_all_four_questions_are_answered_in_both(spoken: Advice, html: str) -> N
 @pytest.mark.parametrize(
     ("trace", "verdict"),
     [
-        (traffic(*([growing(10)] * 20)), Verdict.ON),
+        (traffic(*([growing(10, cached=0)] * 20)), Verdict.ON),
         (traffic(growing(10)), Verdict.CARE),
         (traffic(*([growing(1)] * 20)), Verdict.OFF),
         (traffic(growing(1)), Verdict.UNKNOWN),

@@ -16,6 +16,7 @@ from antiphon_server.advise.hardware import Given, Hardware, hardware
 from antiphon_server.advise.interconnect import Interconnect, interconnect
 from antiphon_server.advise.latency import Latency, Logged, cached_share, latency, logged
 from antiphon_server.advise.outlook import Policy, outlooks
+from antiphon_server.advise.percent import percent
 from antiphon_server.advise.repetition import Repetition, repetition
 from antiphon_server.advise.retention import Retention, retention
 from antiphon_server.advise.settings import OFF, Settings, best_keep, settings
@@ -101,8 +102,18 @@ def advise(trace: Trace, asked: Asked) -> Advice:
             notes.append(f"{filled} gaps that the log does not tell are taken for {asked.gap:g} s")
     if trace.block_size is not None and any(turn.index for turn in turns):
         notes.append("the log has blocks of prompts, not of answers: answers are taken to repeat")
+    if engines.longest is not None and (beyond := _beyond(turns, engines.longest)) > 0.0:
+        notes.append(
+            f"extrapolated beyond {engines.longest:,} tokens, the longest prompt that was measured: "
+            f"{percent(beyond)} of the prompt tokens are in longer ones"
+        )
     clock = has_clock(trace, turns)
     return _advice(trace, tuple(notes), turns, asked, engines, clock)
+
+
+def _beyond(turns: Sequence[Turn], longest: int) -> float:
+    """Share of the prompt tokens that are in prompts longer than that."""
+    return sum(t.prompt for t in turns if t.prompt > longest) / sum(turn.prompt for turn in turns)
 
 
 def _filled(turns: Sequence[Turn], gap: float) -> tuple[list[Turn], int]:

@@ -19,7 +19,7 @@ class KnownRates(Rates):
         return self._hardware.prefill(work.new, work.context) + self._hardware.pulling(work.pulled)
 
     def handed_over(self, worker: str, work: Work) -> float | None:
-        return self._hardware.pulling(work.pulled)
+        return self._hardware.handing_over(work.pulled)
 
     def append(self, worker: str, work: Work) -> float | None:
         return self._hardware.prefill(work.new, work.context)

@@ -22,7 +22,7 @@ class FitError(ValueError):
 class Fitted:
     """Seconds, as of :class:`~antiphon_server.advise.hardware.Hardware`. ``pull_token``, ``pull_fixed``,
     ``kv_bytes``: None where nothing was pulled. ``error``: median relative error of the ``legs`` it was
-    fitted to."""
+    fitted to. ``longest``: their longest prompt, in tokens."""
 
     source: str
     legs: int
@@ -33,6 +33,7 @@ class Fitted:
     pull_fixed: float | None = None
     pull_token: float | None = None
     kv_bytes: int | None = None
+    longest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +92,5 @@ def fit(legs: Sequence[Leg], source: str, kv_bytes: int | None) -> Fitted:
         each if pulls else None,
         pull / 1e3 if pulls else None,
         kv_bytes,
+        max(leg.context for leg in legs),
     )

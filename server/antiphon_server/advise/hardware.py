@@ -10,17 +10,19 @@ from antiphon_server.advise.instances import (
     FIXED_S,
     INSTANCES,
     LINE_SHARE,
-    MEASURED,
     MEMORY_SHARE,
     MIXTURE_SHARE,
     PULL_S,
     Instance,
-    Points,
 )
 from antiphon_server.advise.models import MODELS, Model, find
+from antiphon_server.bench.simulate.announcement import PUBLISHED
+from antiphon_server.bench.simulate.presets import preset
+from antiphon_server.bench.simulate.rates import RateModel
 
 LONGEST = 2_000_000
 """Tokens: no prompt is longer."""
+_FITTED = "fitted to the announcement's figures"
 
 
 class UnknownHardwareError(ValueError):
@@ -30,9 +32,11 @@ class UnknownHardwareError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """Seconds. ``fixed``: a prefill leg beyond its tokens; ``token``: each token computed; ``attention``:
-    each of them for each token before it. ``pull_fixed``, ``pull_token``: KV fetched from another engine.
-    ``kv_bytes``: of one token. ``capacity``: tokens of KV of a decode engine, None if unknown. ``reuses``:
-    engines can reuse this model's KV. ``sources``: where each figure is from, for people."""
+    each of them for each token before it. ``pull_fixed``, ``pull_token``: KV that prefill fetches from
+    decode; ``hand_fixed``, ``hand_token``: that decode fetches from prefill, None: as fast. ``kv_bytes``: of
+    one token. ``capacity``: tokens of KV of a decode engine, None if unknown. ``longest``: tokens of the
+    longest prompt that computing was measured with, None if it was not measured. ``reuses``: engines can
+    reuse this model's KV. ``sources``: where each figure is from, for people."""
 
     name: str
     kv_bytes: int
@@ -42,6 +46,9 @@ class Hardware:
     pull_fixed: float
     pull_token: float
     capacity: int | None = None
+    hand_fixed: float | None = None
+    hand_token: float | None = None
+    longest: int | None = None
     reuses: bool = True
     sources: tuple[tuple[str, str], ...] = ()
 
@@ -56,6 +63,12 @@ class Hardware:
     def pulling(self, tokens: int) -> float:
         """KV of so many tokens; nothing costs nothing."""
         return self.pull_fixed + self.pull_token * tokens if tokens > 0 else 0.0
+
+    def handing_over(self, tokens: int) -> float:
+        """KV of so many tokens to decode."""
+        fixed = self.pull_fixed if self.hand_fixed is None else self.hand_fixed
+        token = self.pull_token if self.hand_token is None else self.hand_token
+        return fixed + token * tokens if tokens > 0 else 0.0
 
     @property
     def gigabytes(self) -> float:
@@ -121,14 +134,26 @@ def _measured(found: Hardware, given: Given, fitted: Fitted) -> Hardware:
     sources = dict(found.sources)
     said = f"{fitted.source}, {fitted.legs} legs, median error {fitted.error:.0%}"
     if given.prefill_rate is None:
-        found = replace(found, fixed=fitted.fixed, token=fitted.token, attention=fitted.attention)
+        found = replace(
+            found,
+            fixed=fitted.fixed,
+            token=fitted.token,
+            attention=fitted.attention,
+            longest=fitted.longest,
+        )
         rate = f"{1 / fitted.token:,.0f} tokens/s" if fitted.token else "attention"
         sources["computing"] = f"{rate} and {fitted.fixed * 1e3:.0f} ms a leg: {said}"
     if given.kv_bytes is None and fitted.kv_bytes:
         found = replace(found, kv_bytes=fitted.kv_bytes)
         sources["KV of a token"] = f"{fitted.kv_bytes:,} bytes, {fitted.source}"
     if given.bandwidth is None and fitted.pull_token:
-        found = replace(found, pull_fixed=fitted.pull_fixed or 0.0, pull_token=fitted.pull_token)
+        found = replace(
+            found,
+            pull_fixed=fitted.pull_fixed or 0.0,
+            pull_token=fitted.pull_token,
+            hand_fixed=None,
+            hand_token=None,
+        )
         sources["moving"] = f"{found.gigabytes:.2f} GB/s and {found.pull_fixed * 1e3:.0f} ms a pull: {said}"
     return replace(found, sources=tuple(sources.items()))
 
@@ -147,17 +172,17 @@ def _model(given: Given) -> Model:
 def _assembled(given: Given, model: Model | None, instance: Instance, fitted: Fitted | None) -> Hardware:
     sources: list[tuple[str, str]] = []
     assumed = given.model is None and model is not None
-    known = MEASURED.get((model.name, instance.name)) if model is not None else None
+    known = _announced(model, instance) if model is not None else None
 
     kv_bytes = given.kv_bytes or (model.kv_bytes if model is not None else 0)
     sources.append(
         ("KV of a token", f"{kv_bytes:,} bytes, {'as given' if given.kv_bytes else 'from the model'}")
     )
-    ratio = model.attention / (2 * model.active) if model is not None else 0.0
+    ratio = model.attention_share if model is not None else 0.0
     if model is None and given.prefill_rate is None and fitted is not None:
         fixed, token, said = fitted.fixed, fitted.token, ""
     else:
-        fixed, token, said = _prefill(given, model, instance, known, ratio)
+        fixed, token, said = _prefill(given, model, instance, known)
     sources.append(("computing", said))
     pull_fixed, pull_token, said = _pull(given, model, instance, known, kv_bytes)
     sources.append(("moving", said))
@@ -189,46 +214,55 @@ def _assembled(given: Given, model: Model | None, instance: Instance, fitted: Fi
         pull_fixed,
         pull_token,
         capacity,
+        hand_fixed=known[0].hand_over if known is not None and not given.bandwidth else None,
+        hand_token=known[0].transfer_token if known is not None and not given.bandwidth else None,
+        longest=known[1] if known is not None and not given.prefill_rate else None,
         reuses=not (model is not None and model.window),
         sources=tuple(sources),
     )
 
 
+def _announced(model: Model, instance: Instance) -> tuple[RateModel, int] | None:
+    """Rates fitted to the announcement's figures, and the longest prompt that it measured."""
+    for name, published in PUBLISHED.items():
+        if (published.model, published.instance) == (model.name, instance.name):
+            return preset(name), max(published.lengths)
+    return None
+
+
 def _prefill(
-    given: Given, model: Model | None, instance: Instance, known: Points | None, ratio: float
+    given: Given, model: Model | None, instance: Instance, known: tuple[RateModel, int] | None
 ) -> tuple[float, float, str]:
     if given.prefill_rate:
         return FIXED_S, 1 / given.prefill_rate, f"{given.prefill_rate:,.0f} tokens/s, as given"
     assert model is not None
     if known is not None:
-        (short, low), (long, high) = known.prefill
-        token = (high - low) / (_weighed(long, ratio) - _weighed(short, ratio))
-        fixed = low - token * _weighed(short, ratio)
-        return fixed, token, f"{1 / token:,.0f} tokens/s and {fixed * 1e3:.0f} ms a leg: {known.source}"
+        rates, longest = known
+        fixed = rates.prefill + rates.step
+        said = f"{1 / rates.token:,.0f} tokens/s and {fixed * 1e3:.0f} ms a leg"
+        return fixed, rates.token, f"{said}: {_FITTED}, prompts of up to {longest:,} tokens"
     share = MIXTURE_SHARE if model.mixture else DENSE_SHARE
     rate = instance.teraflops * 1e12 * share / (2 * model.active)
     return FIXED_S, 1 / rate, f"{rate:,.0f} tokens/s: estimated, {share:.0%} of peak compute"
 
 
-def _weighed(tokens: int, ratio: float) -> float:
-    """Tokens, and what their attention comes to in tokens."""
-    return tokens * (1 + ratio * tokens / 2)
-
-
 def _pull(
-    given: Given, model: Model | None, instance: Instance, known: Points | None, kv_bytes: int
+    given: Given,
+    model: Model | None,
+    instance: Instance,
+    known: tuple[RateModel, int] | None,
+    kv_bytes: int,
 ) -> tuple[float, float, str]:
     if given.bandwidth:
         return PULL_S, kv_bytes / (given.bandwidth * 1e9), f"{given.bandwidth:g} GB/s, as given"
     if known is not None:
-        (short, low), (long, high) = known.pull
-        token = (high - low) / (long - short)
-        fixed = low - token * short
+        rates, _ = known
+        fixed, token = rates.pulling(0), rates.transfer_token + rates.pull_token
         rate = kv_bytes / token / 1e9
-        return fixed, token, f"{rate:.0f} GB/s and {fixed * 1e3:.0f} ms a pull: {known.source}"
+        return fixed, token, f"{rate:.0f} GB/s and {fixed * 1e3:.0f} ms a pull: {_FITTED}"
     copies = instance.gpus if model is not None and model.replicated else 1
     rate = instance.gbits / 8 * LINE_SHARE
-    said = f"{rate:.1f} GB/s: estimated, {LINE_SHARE:.0%} of {instance.gbits:,.0f} Gb/s"
+    said = f"{rate:.1f} GB/s: estimated, {LINE_SHARE:.1%} of {instance.gbits:,.0f} Gb/s"
     if copies > 1:
         said += f", {copies} copies of each token's KV"
     return PULL_S, kv_bytes * copies / (rate * 1e9), said

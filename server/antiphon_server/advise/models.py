@@ -25,6 +25,11 @@ class Model:
     replicated: bool = False
     window: bool = False
 
+    @property
+    def attention_share(self) -> float:
+        """What each token before it costs a token, of what its own parameters cost."""
+        return self.attention / (2 * self.active)
+
 
 def _grouped(
     name: str,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from antiphon_server.advise.hardware import Given, hardware
+from antiphon_server.bench.simulate.announcement import PUBLISHED
 from antiphon_server.bench.simulate.fit_published import PARAMETERS, fit
 from antiphon_server.bench.simulate.fit_sweep import fit as fit_sweep
 from antiphon_server.bench.simulate.presets import PRESETS, preset
-from antiphon_server.bench.simulate.published import FLEET, PUBLISHED, lanes, point, with_errors
+from antiphon_server.bench.simulate.published import FLEET, lanes, point, with_errors
 from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.run import simulate
 from antiphon_server.bench.sweep.files import SweepError
@@ -49,6 +51,23 @@ def test_the_method_is_the_announcements() -> None:
     found = simulate(lanes(2000), preset("glm-5-fp8-p5en"), FLEET, "proxy")
     assert found.local == 0
     assert found.share("cold") == pytest.approx(0.1)  # first turns
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_lone_turn_takes_as_long_by_the_advisers_rates(name: str) -> None:
+    rates, published = preset(name), PUBLISHED[name]
+    engine = hardware(Given(published.model, published.instance))
+    for tokens in (500, 24_000, 200_000):
+        leg = rates.prefill + rates.compute(tokens, 0) + rates.step
+        assert engine.prefill(tokens, tokens) == pytest.approx(leg)
+        assert engine.computing(500, tokens) == pytest.approx(rates.compute(500, tokens - 500))
+        assert engine.pulling(tokens) == pytest.approx(rates.pulling(tokens))
+
+
+def test_attention_stays_below_what_the_gpus_can_compute() -> None:
+    # 4 x 64 layers x 64 heads x 128 operations for each pair of tokens; eight GPUs of 989 TFLOP/s.
+    seconds = preset("qwen3-32b-p5en").attention / 1000
+    assert 0.3 < 4 * 64 * 64 * 128 / seconds / (8 * 989e12) < 0.75
 
 
 def test_presets_are_what_a_fit_finds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from antiphon_server.bench.simulate.warm import calibrate
 from antiphon_server.bench.simulate.workload import CODING_AGENT
 from antiphon_server.router.turn.decision import Decision
 
-AGENTS = replace(CODING_AGENT, turns=16, window=20.0)
+AGENTS = replace(CODING_AGENT, turns=32, window=20.0)
 TIMES = 10.0
 """By which decode was slower while it was measured."""
-WITHIN = 60
+WITHIN = 120
 """Turns."""
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, axes_of, save, sheet
-from antiphon_server.bench.simulate.published import Point, Published
+from antiphon_server.bench.simulate.announcement import Published
+from antiphon_server.bench.simulate.published import Point
 from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.report import Report
 from antiphon_server.bench.simulate.served import GROUPS

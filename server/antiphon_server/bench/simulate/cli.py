@@ -105,8 +105,9 @@ def simulate(
 
 def _rates(model: str, fit: str | None) -> RateModel:
     from antiphon_server.bench.simulate import fit_published, fit_sweep
+    from antiphon_server.bench.simulate.announcement import PUBLISHED
     from antiphon_server.bench.simulate.presets import preset
-    from antiphon_server.bench.simulate.published import PUBLISHED, with_errors
+    from antiphon_server.bench.simulate.published import with_errors
 
     if fit is None:
         return with_errors(preset(model), PUBLISHED[model])
@@ -144,8 +145,9 @@ def _traffic(
 
 def _curve(console: Console, fit: str | None, out: Path) -> None:
     from antiphon_server.bench.simulate import chart
+    from antiphon_server.bench.simulate.announcement import PUBLISHED
     from antiphon_server.bench.simulate.presets import PRESETS
-    from antiphon_server.bench.simulate.published import PUBLISHED, point
+    from antiphon_server.bench.simulate.published import point
     from antiphon_server.bench.simulate.report import LABEL
 
     if fit not in (None, ANNOUNCEMENT):

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from antiphon_server.bench.simulate.announcement import Published
 from antiphon_server.bench.simulate.least import Array, least
-from antiphon_server.bench.simulate.published import Published, all_figures, with_errors
+from antiphon_server.bench.simulate.presets import base
+from antiphon_server.bench.simulate.published import all_figures, with_errors
 from antiphon_server.bench.simulate.rates import RateModel
 
-PARAMETERS = ("prefill", "token", "attention", "transfer", "transfer_token", "pull", "pull_token")
-_SCALES = (0.1, 1e-4, 1e-6, 0.01, 1e-5, 0.1, 1e-5)
-TOKENIZE = 1.3e-6
-"""Seconds a token, measured."""
+PARAMETERS = ("prefill", "token", "transfer", "transfer_token", "pull", "pull_token")
+_SCALES = (0.1, 1e-4, 0.01, 1e-5, 0.1, 1e-5)
 _WEIGHTS = {"TTFT": 1.0, "prefill": 0.25, "D": 0.5}
 """What users wait for counts most. Published prefill times do not agree with TTFT (with reuse on, TTFT is
 below them at one end and 160 ms above them at another), so they cannot all be met."""
 _ROUNDS = 12
-_START = (0.01, 3e-5, 3e-7, 0.01, 5e-6, 0.05, 5e-6)
-
-
-def base(name: str, published: Published, **fitted: float) -> RateModel:
-    """What is known without a fit, and what one has found."""
-    return RateModel(
-        name,
-        fitted.pop("prefill", 0.0),
-        fitted.pop("token", 0.0),
-        step=published.step,
-        stream=published.step / 100,
-        tokenize=TOKENIZE,
-        bytes_per_token=published.bytes_per_token,
-        assumed=(
-            f"a decode step takes {published.step * 1e3:g} ms, and a hundredth more with each stream",
-            "appended prompts are computed on decode as fast as on prefill",
-            "KV moves from prefill to decode as fast as back, and any number of transfers at once",
-        ),
-        **fitted,  # type: ignore[arg-type]
-    )
+_START = (0.01, 3e-5, 0.01, 5e-6, 0.05, 5e-6)
 
 
 def fit(name: str, published: Published) -> RateModel:

@@ -1,11 +1,11 @@
-"""The announcement's figures, and its method as a workload: 1 prefill and 1 decode engine on two
-p5en.48xlarge, vLLM 0.29, NIXL 1.4.1 over EFA, prefill without a prefix cache."""
+"""The announcement's method as a workload, and what a rate model makes of its figures."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
 
+from antiphon_server.bench.simulate.announcement import End, Published
 from antiphon_server.bench.simulate.fleet import Fleet
 from antiphon_server.bench.simulate.rates import RateModel
 from antiphon_server.bench.simulate.run import Result, simulate
@@ -22,50 +22,6 @@ JITTER = 0.5
 """Seconds of pause at most, at random: real answers do not take the same time to the millisecond, and two
 clients in step would meet at every turn or at none."""
 FLEET = Fleet(1, 1, prefill_cache=False, block=128, threshold=64, sequences=8)
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Figures at one length of the prompt's beginning, in seconds: means over all turns."""
-
-    prefix: int
-    ttft_off: float
-    ttft_on: float
-    prefill_off: float
-    prefill_on: float
-    transfer: float
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """``lengths``: of the prompt's beginning that were measured; figures are published of the ``ends``.
-    Tokens and bytes. ``step``: seconds of a decode step, which is not published: assumed."""
-
-    title: str
-    lengths: tuple[int, ...]
-    ends: tuple[End, End]
-    bytes_per_token: int
-    step: float
-
-
-PUBLISHED = {
-    "qwen3-32b-p5en": Published(
-        "Qwen3-32B",
-        (2000, 4000, 8000, 12000, 16000, 20000, 24000),
-        (End(2000, 0.158, 0.122, 0.153, 0.128, 0.030), End(24000, 0.778, 0.460, 0.744, 0.414, 0.130)),
-        # 64 layers, 8 KV heads of 128, keys and values, two bytes each
-        64 * 8 * 128 * 2 * 2,
-        0.010,
-    ),
-    "glm-5-fp8-p5en": Published(
-        "GLM-5-FP8",
-        (2000, 4000, 8000, 12000, 16000, 20000),
-        (End(2000, 0.500, 0.358, 0.500, 0.316, 0.029), End(20000, 2.334, 0.702, 2.331, 0.541, 0.110)),
-        # 78 layers, a latent of 512 and 64 rotary numbers, two bytes each
-        78 * (512 + 64) * 2,
-        0.015,
-    ),
-}
 
 
 def lanes(prefix: int) -> list[Lane]:
