@@ -144,10 +144,16 @@ def test_choice_within_the_limit_passes() -> None:
     assert not judged.notes
 
 
-def test_ratio_that_noise_may_explain_is_told_not_failed() -> None:
-    judged = verdict(slower((0.8, 1.1, 1.2)), Limits(auto_within=1.05))
-    assert judged.exit_code == 0
-    assert any("more --repeat would tell" in note for note in judged.notes)
+def test_ratio_above_the_limit_is_no_pass_though_noise_may_explain_it() -> None:
+    judged = verdict(slower((0.8, 1.3, 1.4)), Limits(auto_within=1.05))
+    assert (judged.exit_code, judged.faults) == (1, ())
+    (unclear,) = [line for line in judged.lines() if line.startswith("UNCLEAR: ")]
+    assert "1.30" in unclear
+    assert "measure again with more --repeat" in unclear
+
+
+def test_scatter_around_a_ratio_within_the_limit_passes() -> None:
+    assert verdict(slower((0.8, 1.0, 1.4)), Limits(auto_within=1.05)).exit_code == 0
 
 
 def test_choice_is_not_judged_unless_asked_for() -> None:

@@ -60,7 +60,8 @@ def sweep(
     """Measure TTFT over prompt length: reuse off, reuse, append, and the router's own choice (auto).
 
     The same conversations run through all of them in turn, and every answer is compared. Ends with 0; with 1
-    if an answer differs, nothing was reused or a limit is not kept; with 2 if it could not be run.
+    if an answer differs, nothing was reused or a limit is not kept, even if chance may be the reason; with 2
+    if it could not be run.
     """
     import os
 

@@ -24,18 +24,20 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``compared``: turns that another arm, repeat or state of the cache had, too. ``gain``: None where no
-    arm has one. ``choices``: of the arm that chooses. ``faults``: why a sweep fails."""
+    arm has one. ``choices``: of the arm that chooses. ``faults``: why a sweep fails. ``unclear``: limits that it
+    does not keep, though chance may be the reason: no pass either."""
 
     compared: int
     differences: tuple[Difference, ...]
     gain: Against | None
     choices: tuple[Against, ...]
     faults: tuple[str, ...]
+    unclear: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.faults else 0
+        return 1 if self.faults or self.unclear else 0
 
     def lines(self) -> Iterator[str]:
         """For people; the last line is the one to quote."""
@@ -43,6 +45,8 @@ class Verdict:
             yield f"note: {note}"
         for fault in self.faults:
             yield f"FAILED: {fault}"
+        for question in self.unclear:
+            yield f"UNCLEAR: {question}"
         if not self.compared:
             yield "answers not compared: no turn was asked more than once, take another arm or more --repeat"
         elif not self.differences:
@@ -65,7 +69,8 @@ def verdict(sweep: Sweep, limits: Limits) -> Verdict:
         gain=gain,
         choices=choices,
         faults=(*_differing(sweep, found), *_missing(sweep), *_small(gain, limits.at_least), *slower),
-        notes=(*sweep.notes, *_unclear(choices, limits.auto_within), *_not_reused(sweep)),
+        unclear=tuple(_unclear(choices, limits.auto_within)),
+        notes=(*sweep.notes, *_not_reused(sweep)),
     )
 
 
@@ -148,8 +153,8 @@ def _unclear(choices: tuple[Against, ...], within: float | None) -> Iterator[str
     for one in choices:
         if within is not None and one.ratio.value > within and one.ratio.low <= 1.0:
             yield (
-                f"{told(one)}: above {within:g}, but the pairs scatter so much that it may be none; "
-                "more --repeat would tell"
+                f"{told(one)}: above the {within:g} that was asked for, but the pairs scatter so much that "
+                "it may be chance: measure again with more --repeat, and with nothing else on the machine"
             )
 
 
