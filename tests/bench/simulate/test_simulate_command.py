@@ -37,6 +37,13 @@ def test_policies_are_compared_and_written(tmp_path: Path) -> None:
         ("cold", "2-5"),
     ]
     assert all(row["simulation"] == "yes" for row in rows)
+    head = (tmp_path / "simulate.csv").read_text().splitlines()[0].split(",")
+    assert len(set(head)) == len(head)
+    for row in rows:
+        numbers = {name: float(cell) for name, cell in row.items() if name in head[3:]}  # no text in them
+        assert numbers["share_append"] + numbers["share_reuse"] + numbers["share_cold"] == pytest.approx(1)
+        assert 0 < numbers["ttft_p50_s"] <= numbers["ttft_most_s"] < 60
+        assert numbers["moved_bytes"] > 1e6
     assert "SIMULATION" in (tmp_path / "simulate.md").read_text()
     assert (tmp_path / "simulate.png").read_bytes().startswith(b"\x89PNG")
 
@@ -56,9 +63,19 @@ def test_a_trace_is_simulated(tmp_path: Path) -> None:
         (("--prefill", "65"), "prefills is 65: choose 1 to 64"),
         (("--fit", "nowhere.json"), "nowhere.json cannot be read"),
         (("--kv", "1000"), "an engine holds 1000"),
-        (("--budget", "2"), "keep_share"),
-        (("--trace", "nowhere"), "nowhere"),
-        (("--curve", "--fit", "sweep.json"), "leave --fit out"),
+        (("--budget", "2"), "--budget"),
+        (("--budget", "nan"), "--budget"),
+        (("--conversations", "99999999999"), "--conversations"),
+        (("--turns", "99999"), "--turns"),
+        (("--conversations", "100000", "--turns", "1000"), "--conversations 100000 of --turns 1000 are more"),
+        (("--window", "inf"), "--window"),
+        (("--window", "1e300"), "--window"),
+        (("--window", "nan"), "--window"),
+        (("--copies", "3"), "--copies without --trace"),
+        (("--trace", "x", "--copies", "100000000"), "--copies"),
+        (("--trace", "x"), "--trace with --conversations, --turns:"),
+        (("--curve",), "--curve with --conversations, --turns, --prefill, --decode, --window:"),
+        (("--model", "glm-5-fp8-p5en", "--fit", "sweep.json"), "--model with --fit sweep.json"),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
@@ -66,3 +83,14 @@ def test_bad_input_is_named(tmp_path: Path, words: tuple[str, ...], message: str
     assert code == 2, text
     assert message in text
     assert "Traceback" not in text
+
+
+def test_what_goes_with_traces_and_curves_is_named_too(tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path))
+    code, text = call("--trace", "nowhere", *out)
+    assert (code, "nowhere" in text) == (2, True)
+    code, text = call("--curve", "--fit", "sweep.json", *out)
+    assert (code, "leave --fit out" in text) == (2, True)
+    trace = Path(__file__).parents[2] / "data" / "coding_agents"
+    code, text = call("--trace", str(trace), "--copies", "5000", *out)
+    assert (code, "--copies 5000 of 231 calls are more than the 1000000 turns" in text) == (2, True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from antiphon_server.bench import engines
+from antiphon_server.bench import arms, engines
 from antiphon_server.bench.sweep import figures
 from antiphon_server.cli import app
 
@@ -208,3 +208,25 @@ def test_routers_over_other_engines_are_not_compared(simulated_stack: Any, tmp_p
     result = sweep(tmp_path, "--router", f"reuse={one.router}", "--router", f"auto={two.router}")
     assert result.exit_code == 2
     assert "name routers over the same engines" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (("--at-least", "nan"), "--at-least"),
+        (("--at-least", "inf"), "--at-least"),
+        (("--at-least", "0"), "--at-least"),
+        (("--auto-within", "inf"), "--auto-within"),
+        (("--auto-within", "nan"), "--auto-within"),
+        (("--settle", "nan"), "--settle"),
+        (("--lengths", "99999999"), "--lengths 99999999: no model takes more than 2000000 tokens"),
+    ],
+)
+def test_no_engine_is_started_for_options_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: tuple[str, ...], fault: str
+) -> None:
+    monkeypatch.setattr(arms, "started", lambda *_: pytest.fail("engines were started"))
+    result = sweep(tmp_path, *options)
+    assert result.exit_code == 2, result.output
+    assert fault in result.output
+    assert "Traceback" not in result.output

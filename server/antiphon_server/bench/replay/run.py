@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -37,7 +38,7 @@ def wanted(texts: Sequence[str]) -> tuple[Wanted, ...]:
             least = float(ratio)
         except ValueError:
             least = 0.0
-        if not (slow and fast and least > 0):
+        if not (slow and fast and 0 < least < math.inf):
             raise ValueError(f"--at-least {text!r} asks for nothing known: write it like reuse/auto=1.3")
         found.append((slow, fast, least))
     return tuple(found)

@@ -7,28 +7,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon_server.bench.bounds import finite, share
 from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from antiphon_server.bench.simulate.rates import RateModel
     from antiphon_server.bench.simulate.workload import Lane
 
 ANNOUNCEMENT = "announcement"
+MOST_TURNS = 1_000_000
+"""Of a run: some 20 minutes of one core for each policy, and 200 MB."""
 
 
 def simulate(
+    context: typer.Context,
     prefill: Annotated[int, typer.Option(min=1, help="Prefill engines, at most 64.")] = 4,
     decode: Annotated[int, typer.Option(min=1, help="Decode engines, at most 64.")] = 4,
     conversations: Annotated[
-        int, typer.Option(min=1, help="Begun within --window; ignored with --trace.")
+        int, typer.Option(min=1, max=100_000, help="Modelled agents, begun within --window.")
     ] = 200,
     turns: Annotated[
-        int | None, typer.Option(min=1, help="Of each conversation; default: as agents' are spread.")
+        int | None,
+        typer.Option(min=1, max=10_000, help="Of each conversation; default: as agents' are spread."),
     ] = None,
     window: Annotated[
-        float | None, typer.Option(min=0, help="Seconds within which all conversations begin.")
+        float | None,
+        typer.Option(
+            min=0, max=86_400, callback=finite, help="Seconds within which all conversations begin."
+        ),
     ] = None,
     policy: Annotated[
         str, typer.Option(help="Comma-separated: cold, proxy, reuse, append, auto, off.")
@@ -41,12 +50,15 @@ def simulate(
     trace: Annotated[
         list[Path] | None, typer.Option(help="Conversations of these logs instead of modelled agents.")
     ] = None,
-    copies: Annotated[int, typer.Option(min=1, help="Of each of the trace's conversations.")] = 1,
+    copies: Annotated[int, typer.Option(min=1, max=10_000, help="Of each of --trace's conversations.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same figures.")] = 1,
     cache: Annotated[bool, typer.Option(help="Prefill has a prefix cache of its own.")] = True,
-    kv: Annotated[int, typer.Option(min=1, help="Tokens of KV that each engine holds.")] = 2_000_000,
+    kv: Annotated[
+        int, typer.Option(min=1, max=10**12, help="Tokens of KV that each engine holds.")
+    ] = 2_000_000,
     budget: Annotated[
-        float | None, typer.Option(help="Share of decode's KV that resting conversations may hold.")
+        float | None,
+        typer.Option(callback=share, help="Share of decode's KV that resting conversations may hold."),
     ] = None,
     curve: Annotated[
         bool, typer.Option("--curve", help="Instead: the announcement's method at all its lengths.")
@@ -57,6 +69,7 @@ def simulate(
 
     A simulation, not a measurement. Ends with 0, with 2 if it could not be run.
     """
+    import functools
     import resource
     import time
 
@@ -71,6 +84,7 @@ def simulate(
 
     console = screen()
     try:
+        _used({name for name in context.params if _is_given(context, name)}, fit)
         made(out)
         if curve:
             _curve(console, fit, out)
@@ -81,11 +95,13 @@ def simulate(
         rates = _rates(model, fit)
         settings: dict[str, object] = {} if budget is None else {"keep_share": budget}
         results, spent = [], []
-        with console.status("simulating") as status:
+        with _bar(console) as bar:
+            total = sum(len(one.turns) for lane in lanes for one in lane.conversations)
             for each in chosen:
-                status.update(f"simulating {each.name}: {each.title}")
+                task = bar.add_task(f"simulating {each.name}: {each.title}", total=total)
                 began = time.process_time()
-                results.append(run(lanes, rates, fleet, each, seed=seed, settings=settings))
+                served = functools.partial(bar.advance, task)
+                results.append(run(lanes, rates, fleet, each, seed=seed, settings=settings, served=served))
                 spent.append(f"{each.name} {time.process_time() - began:.1f} s")
     except ValueError as error:  # all of ours that name what to do, and pydantic's
         fail(_plain(error))
@@ -101,6 +117,56 @@ def simulate(
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     console.print(f"CPU time: {', '.join(spent)}; peak memory {memory:.0f} MB", highlight=False)
     console.print(f"written: {out}/simulate.json, .csv, .md, .png", highlight=False)
+
+
+_MODELLED = ("conversations", "turns")
+_FLEET = (
+    "prefill",
+    "decode",
+    "policy",
+    "model",
+    "cache",
+    "kv",
+    "budget",
+    "seed",
+    "window",
+    "trace",
+    "copies",
+)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _used(given: set[str], fit: str | None) -> None:
+    """Refuse what would be left out of account.
+
+    Raises:
+        ValueError: options that do not go together.
+    """
+    for one, others, why in (
+        ("curve", (*_MODELLED, *_FLEET), "it is the announcement's method, on its fleet"),
+        ("trace", _MODELLED, "the conversations are the trace's; --copies makes more of them"),
+    ):
+        if one in given and (extra := [f"--{name}" for name in others if name in given]):
+            raise ValueError(f"--{one} with {', '.join(extra)}: {why}: leave {', '.join(extra)} out")
+    if "copies" in given and "trace" not in given:
+        raise ValueError(
+            "--copies without --trace: copies are of a trace's conversations: leave it out, or "
+            "raise --conversations"
+        )
+    if "model" in given and fit not in (None, ANNOUNCEMENT):
+        raise ValueError(f"--model with --fit {fit}: rates are the sweep's: leave one of them out")
+
+
+def _bar(console: Console) -> Progress:
+    """Turns that are done, on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _rates(model: str, fit: str | None) -> RateModel:
@@ -133,8 +199,18 @@ def _traffic(
 
     if trace:
         told = read(trace)
+        if copies * (calls := sum(len(one.calls) for one in told.conversations)) > MOST_TURNS:
+            raise ValueError(
+                f"--copies {copies} of {calls} calls are more than the {MOST_TURNS} turns that a run may "
+                "have: lower it"
+            )
         lanes = from_trace(told, window=window, copies=copies, seed=seed)
         return lanes, f"{len(lanes)} conversations of {', '.join(map(str, trace))} ({told.format})"
+    if turns is not None and conversations * turns > MOST_TURNS:
+        raise ValueError(
+            f"--conversations {conversations} of --turns {turns} are more than the {MOST_TURNS} turns that a "
+            "run may have: lower one of them"
+        )
     work = replace(
         CODING_AGENT,
         turns=CODING_AGENT.turns if turns is None else turns,

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from antiphon_server.bench.simulate.engine import Engine
@@ -85,8 +85,9 @@ def simulate(
     *,
     seed: int = 1,
     settings: Mapping[str, object] | None = None,
+    served: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Serve all conversations once.
+    """Serve all conversations once. ``served``: called after each turn.
 
     ``settings``: the router's, by name, where they differ from its defaults, e.g. ``keep_share``. The same
     arguments give the same result.
@@ -105,7 +106,7 @@ def simulate(
     loop = VirtualLoop()
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            return runner.run(_run(lanes, model, fleet, chosen, settings or {}))
+            return runner.run(_run(lanes, model, fleet, chosen, settings or {}, served))
     finally:
         logging.disable(level)
         random.setstate(state)
@@ -129,7 +130,12 @@ def _check(lanes: Sequence[Lane], fleet: Fleet) -> None:
 
 
 async def _run(
-    lanes: Sequence[Lane], model: RateModel, fleet: Fleet, policy: Policy, settings: Mapping[str, object]
+    lanes: Sequence[Lane],
+    model: RateModel,
+    fleet: Fleet,
+    policy: Policy,
+    settings: Mapping[str, object],
+    served: Callable[[], object],
 ) -> Result:
     prefills = {
         name: Engine(
@@ -157,7 +163,7 @@ async def _run(
     loop, ledger = asyncio.get_running_loop(), Ledger()
     began = loop.time()
     before = _Meters.of(prefills, decodes)
-    tasks = [asyncio.create_task(_play(router, lane, ledger, began)) for lane in lanes]
+    tasks = [asyncio.create_task(_play(router, lane, ledger, began, served)) for lane in lanes]
     await asyncio.gather(*tasks)
     seconds = loop.time() - began
     result = _result(
@@ -167,7 +173,9 @@ async def _run(
     return result
 
 
-async def _play(router: Proxy | Router, lane: Lane, ledger: Ledger, began: float) -> None:
+async def _play(
+    router: Proxy | Router, lane: Lane, ledger: Ledger, began: float, served: Callable[[], object]
+) -> None:
     loop = asyncio.get_running_loop()
     talks: dict[str, Talk] = {}
     for conversation, index in lane.turns():
@@ -182,6 +190,7 @@ async def _play(router: Proxy | Router, lane: Lane, ledger: Ledger, began: float
         if turn.keeps is not None:
             talk.cut(turn.keeps)
         ledger.add(await router.serve(talk, index, turn))
+        served()
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,20 +113,55 @@ def errors(model: RateModel) -> Iterator[tuple[str, str, str, str]]:
         yield name, f"{given * 1e3:.0f} ms", f"{found * 1e3:.0f} ms", f"{100 * (found / given - 1):+.1f} %"
 
 
+FIGURES = (
+    "share_append",
+    "share_reuse",
+    "share_cold",
+    "prefill_busy_share",
+    "decode_busy_share",
+    "decode_on_prompts_share",
+    "pinned_mean_share",
+    "pinned_most_share",
+    "budget_share",
+    "given_up",
+    "waits",
+    "moved_bytes",
+    "turns_per_s",
+)
+"""Columns of the CSV: those of :data:`LOAD`, unrounded."""
+
+
+def figures(result: Result) -> tuple[float, ...]:
+    """In the order of :data:`FIGURES`."""
+    return (
+        *(result.share(path) for path in ("append", "reuse", "cold")),
+        result.prefill_busy,
+        result.decode_busy,
+        result.decode_prompts,
+        result.pinned_mean,
+        result.pinned_most,
+        result.budget,
+        sum(result.evictions.values()),
+        result.waits,
+        result.moved,
+        result.rate,
+    )
+
+
 def write_csv(report: Report, path: Path) -> None:
-    """A line for each policy and group of turns."""
+    """A line for each policy and group of turns: plain numbers, their units in the header."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    ttft = ("mean", "p50", "p95", "p99", "most")
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ("simulation", "policy", "turns", "count", "mean", "p50", "p95", "p99", "most", *LOAD[1:])
-        )
+        head = ("simulation", "policy", "turns", "count", *(f"ttft_{name}_s" for name in ttft))
+        writer.writerow((*head, *FIGURES))
         for result in report.results:
             for group in GROUPS:
                 found = result.ttft[group]
                 if found is not None:
-                    figures = (found.count, found.mean, found.p50, found.p95, found.p99, found.most)
-                    writer.writerow(("yes", result.policy, group, *figures, *load_row(result)[1:]))
+                    spread = (found.count, *(getattr(found, name) for name in ttft))
+                    writer.writerow(("yes", result.policy, group, *spread, *figures(result)))
 
 
 def _grid(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

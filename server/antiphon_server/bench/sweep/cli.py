@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon_server.bench.bounds import finite, positive
 from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
@@ -40,16 +41,20 @@ def sweep(
     clients: Annotated[int | None, typer.Option(min=1, help="Turns in flight at once.")] = None,
     active: Annotated[int | None, typer.Option(min=1, help="Conversations open at once.")] = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="How often all is measured.")] = None,
-    settle: Annotated[float | None, typer.Option(min=0, help="Seconds between two runs.")] = None,
+    settle: Annotated[
+        float | None, typer.Option(min=0, max=3600, callback=finite, help="Seconds between two runs.")
+    ] = None,
     port: Annotated[int, typer.Option(help="First port of our own routers; next free ones else.")] = 8000,
     at_least: Annotated[
         float | None,
         typer.Option(
-            help="Fail unless off / reuse at the longest prefix, prefill's cache empty, reaches it."
+            callback=positive,
+            help="Fail unless off / reuse at the longest prefix, prefill's cache empty, reaches it.",
         ),
     ] = None,
     auto_within: Annotated[
-        float | None, typer.Option(help="Fail where auto / off is above this at any length, e.g. 1.05.")
+        float | None,
+        typer.Option(callback=positive, help="Fail where auto / off is above this at any length, e.g. 1.05."),
     ] = None,
     api_key: Annotated[
         str, typer.Option(envvar="OPENAI_API_KEY", help="Clients' key of those routers.", show_default=False)

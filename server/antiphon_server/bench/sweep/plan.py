@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+LONGEST = 2_000_000
+"""Tokens: no model takes a longer prompt."""
 FRAME_TOKENS = 32
 """That a chat template may add around a message."""
 
@@ -36,6 +38,8 @@ class Plan:
         """
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"--lengths {_listed(self.lengths)}: a prefix has one token or more")
+        if max(self.lengths) > LONGEST:
+            raise ValueError(f"--lengths {_listed(self.lengths)}: no model takes more than {LONGEST} tokens")
         if self.turns < 2:
             raise ValueError(f"--turns {self.turns}: reuse begins with the second turn, take 2 or more")
         if self.clients > self.active:

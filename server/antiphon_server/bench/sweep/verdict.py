@@ -24,8 +24,8 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``compared``: turns that another arm, repeat or state of the cache had, too. ``gain``: None where no
-    arm has one. ``choices``: of the arm that chooses. ``faults``: why a sweep fails. ``unclear``: limits that it
-    does not keep, though chance may be the reason: no pass either."""
+    arm has one. ``choices``: of the arm that chooses. ``faults``: why a sweep fails. ``unclear``: limits that
+    it does not keep, though chance may be the reason: no pass either."""
 
     compared: int
     differences: tuple[Difference, ...]
