@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +12,9 @@ from pathlib import Path
 import httpx
 
 from antiphon_server.stack import ports
-from antiphon_server.stack.settings import ALWAYS_REUSE, Override, StackSettings
+from antiphon_server.stack.command import ProcessSpec
+from antiphon_server.stack.process import Process
+from antiphon_server.stack.settings import ALWAYS_REUSE, Override, Role, StackSettings
 from antiphon_server.stack.stack import Stack
 
 ROUTER_START_S = 60.0
@@ -78,29 +78,29 @@ def router(
 ) -> Iterator[str]:
     """A router process over one or several engines; its URL. Always reuses unless ``env`` says otherwise."""
     port = ports.search(18000, ports.free, set())
+    url = f"http://127.0.0.1:{port}"
     argv = [sys.executable, "-m", "antiphon_server.cli", "router", "--host", "127.0.0.1"]
     argv += ["--port", str(port)]
     for flag, urls in (("--prefill", prefill), ("--decode", decode)):
-        for url in [urls] if isinstance(urls, str) else urls:
-            argv += [flag, url]
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            argv, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **ALWAYS_REUSE, **(env or {})}
-        )
-    url = f"http://127.0.0.1:{port}"
+        for one in [urls] if isinstance(urls, str) else urls:
+            argv += [flag, one]
+    environ = {**ALWAYS_REUSE, **(env or {})}
+    # It dies with the tests, even if these are killed.
+    spec = ProcessSpec("router", Role.ROUTER, tuple(argv), environ, log, url, f"{url}/ready")
+    process = Process(spec, grace=60.0)
     try:
-        _await_ready(url, process, log)
+        _await_ready(process)
         yield url
     finally:
-        process.terminate()
-        process.wait(60)
+        process.ask_to_stop()
+        process.wait_stopped()
 
 
-def _await_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _await_ready(process: Process) -> None:
     deadline = time.monotonic() + ROUTER_START_S
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and process.returncode is None:
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/ready", timeout=5, trust_env=False).status_code == 200:
+            if httpx.get(process.spec.health, timeout=5, trust_env=False).status_code == 200:
                 return
         time.sleep(0.1)
-    raise RuntimeError(f"router at {url} is not ready: {log.read_text()[-2000:]}")
+    raise RuntimeError(f"router at {process.spec.url} is not ready: {process.tail(40)}")
