@@ -18,7 +18,7 @@ from antiphon_server.router.app import create_app
 from antiphon_server.router.config.config import Loaded
 from antiphon_server.router.config.reload import Reloads
 from antiphon_server.router.config.settings import RouterSettings
-from antiphon_server.router.gate.bounds import protocol_within
+from antiphon_server.router.gate.bounds import BoundedProtocol, protocol_within
 from antiphon_server.router.state import State
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class RouterServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: State, read: Callable[[], Loaded]) -> None:
         super().__init__(config)
         self._state = state
-        self._reloads = Reloads(state, read, self._renew_certificate)
+        self._reloads = Reloads(state, read, self._renew)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
@@ -142,7 +142,8 @@ class RouterServer(uvicorn.Server):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _renew_certificate(self, settings: RouterSettings) -> None:
-        """New connections see what the certificate's files hold now."""
+    def _renew(self, settings: RouterSettings) -> None:
+        """New connections see what the certificate's files hold now; all keep to the settings' bounds."""
+        cast("type[BoundedProtocol]", self.config.http).keep_to(settings)
         if isinstance(self.config.ssl, ssl.SSLContext) and settings.tls_cert is not None:
             self.config.ssl.load_cert_chain(settings.tls_cert, settings.tls_key, password="")

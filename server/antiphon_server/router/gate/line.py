@@ -93,6 +93,8 @@ class Line:
 
     def write(self, data: bytes) -> None:
         """As the cycle's transport."""
+        if self._transport.is_closing():  # uvloop's fails once it is closed
+            return
         if self._holds:
             self._holds = False
             self._head = data
