@@ -286,8 +286,8 @@ async def test_client_that_takes_nothing_has_left(caplog: pytest.LogCaptureFixtu
 async def test_client_that_takes_little_at_a_time_is_waited_for() -> None:
     flood = Flood(16 << 20)
     loop = asyncio.get_running_loop()
-    async with flooded(flood, idle_timeout=0.4) as (client, _):
-        got, end = 0, loop.time() + 1.5
+    async with flooded(flood, idle_timeout=0.8) as (client, _):
+        got, end = 0, loop.time() + 2
         while part := await asyncio.wait_for(loop.sock_recv(client, 1 << 20), 10):
             got += len(part)
             if loop.time() < end:
