@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 INK = "#1f2933"
 MUTED = "#6b7780"
@@ -34,6 +35,14 @@ def axes_of(axes: Axes, title: str, *, above: float = 6.0) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GREY)
     axes.tick_params(length=0, labelsize=8.5, labelcolor=MUTED)
+
+
+def logarithmic(axes: Axes) -> None:
+    """Values along the bottom on a logarithmic scale, written as they are spoken: 0.1, 0.2, 0.5, 1."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
 
 
 def save(figure: Figure, *paths: Path) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, PALE, axes_of, save, sheet
+from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, PALE, axes_of, logarithmic, save, sheet
 from antiphon_server.bench.replay.record import AFTER, Replay
 from antiphon_server.bench.turn_class import CLASSES
 
@@ -49,12 +48,14 @@ def _colours(arms: Sequence[str]) -> dict[str, str]:
 
 def _by_class(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
     kinds = [kind for kind in CLASSES if any(row.kind == kind for row in replay.rows)]
-    axes_of(axes, "Median TTFT by turn, seconds; whiskers to p95")
+    axes_of(axes, "Median TTFT by turn, seconds; whiskers to p95 (→: above)")
     width = _WIDTH / len(replay.arms)
+    whiskers_at: list[tuple[float, float]] = []
     for place, arm in enumerate(replay.arms):
         rows = [(kinds.index(row.kind), row) for row in replay.rows if row.arm == arm and row.kind in kinds]
         at = [index - _WIDTH / 2 + width * (place + 0.5) for index, _ in rows]
         heights = [row.ttft for _, row in rows]
+        whiskers_at += zip(at, (row.p95 for _, row in rows), strict=True)
         whiskers = [[0.0] * len(rows), [row.p95 - row.ttft for _, row in rows]]
         axes.bar(
             at, heights, width * 0.92, color=colours[arm], label=arm, yerr=whiskers, ecolor=MUTED,
@@ -64,9 +65,20 @@ def _by_class(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
     # A rewritten prompt may take a hundred times as long as the usual turn: whiskers may leave the picture.
     shown = [row for row in replay.rows if row.kind in kinds]
     tallest = max((row.ttft for row in shown), default=1.0)
-    axes.set_ylim(0, min(4 * tallest, 1.05 * max((row.p95 for row in shown), default=1.0)))
+    top = min(4 * tallest, 1.05 * max((row.p95 for row in shown), default=1.0))
+    axes.set_ylim(0, top)
+    for at, p95 in cut(whiskers_at, top):
+        axes.annotate(
+            f"{p95:.3g} →", (at, top), (0, -1), textcoords="offset points", rotation=90, ha="right", va="top",
+            fontsize=7.5, color=MUTED,
+        )  # fmt: skip
     if len(replay.arms) > 1:
         axes.legend(frameon=False, loc="upper left", labelcolor=INK)
+
+
+def cut(whiskers: Sequence[tuple[float, float]], top: float) -> list[tuple[float, float]]:
+    """Those whose end, the second of each, is above the picture."""
+    return [(at, end) for at, end in whiskers if end > top]
 
 
 def _spread(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
@@ -76,8 +88,5 @@ def _spread(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
         if own:
             axes.ecdf(own, color=colours[arm], linewidth=2, label=arm)
     if any(turn.error is None and turn.turn > 1 and turn.ttft > 0 for turn in replay.turns):
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        logarithmic(axes)
     axes.set_ylim(0, 1.02)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, axes_of, save, sheet
+from antiphon_server.bench.picture import BLUE, GREY, INK, MUTED, axes_of, logarithmic, save, sheet
 from antiphon_server.bench.simulate.announcement import Published
 from antiphon_server.bench.simulate.published import Point
 from antiphon_server.bench.simulate.rates import RateModel
@@ -41,7 +41,7 @@ def compared(report: Report, path: Path) -> None:
         means = [found.mean if (found := result.ttft[name]) else 0.0 for name in groups]
         places = [i + (number - (len(report.results) - 1) / 2) * width for i in range(len(groups))]
         right.bar(places, means, width * 0.9, color=colour, label=result.policy)
-    left.set_xscale("log")
+    logarithmic(left)
     left.set_xlabel("seconds", color=MUTED, fontsize=8.5)
     left.set_ylim(0, 1)
     left.legend(frameon=False, labelcolor=INK, loc="lower right")
