@@ -17,10 +17,15 @@ import typer
 from typer.testing import CliRunner
 
 from antiphon_server.cli import app
+from antiphon_server.deploy.host_files import render_hosts
+from antiphon_server.deploy.read import read
+from antiphon_server.environment import ENGINE_VARIABLES
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.options import options
+from antiphon_server.stack import ports
 from antiphon_server.stack.engine_cli import misspelt
-from antiphon_server.stack.settings import ENGINE_VARIABLES
+from deploy.hosts.sites import EXAMPLES
+from deploy.hosts.sites import variables as variables_of
 from rig.printed import Printed, commands
 
 ROLES = ("prefill", "decode")
@@ -166,6 +171,24 @@ def test_an_engine_says_nothing_of_its_own_variables_and_the_routers() -> None:
     assert "did you mean ANTIPHON_ENGINE_KEY?" in misspelt({"ANTIPHON_ENGINE_KEY_FILE": "/key"})[0]
 
 
+@pytest.mark.parametrize("site", ["site.yaml", "site-fleet.yaml"])
+def test_neither_engine_nor_router_minds_what_the_unit_of_a_host_is_told(site: str) -> None:
+    for host in render_hosts(read(EXAMPLES / site)):
+        for name, text in host.files.items():
+            if name.startswith("engine-"):
+                told = variables_of(text)
+                assert "ANTIPHON_ENGINE_ROLE" in told
+                assert misspelt(told) == []
+                assert load({}, told).notices == ()
+
+
+def test_variables_of_a_kubernetes_service_are_no_misspelt_ones() -> None:
+    told = ("SERVICE_HOST", "SERVICE_PORT", "PORT_8100_TCP", "PORT_8100_TCP_ADDR")
+    environ = {f"ANTIPHON_{of}{name}": "x" for name in told for of in ("", "ENGINE_", "ROUTER_")}
+    assert misspelt(environ) == []
+    assert load({}, environ).notices == ()
+
+
 def test_gpus_may_be_a_range_or_names_and_are_the_surroundings_if_none_are_given() -> None:
     def seen(*words: str) -> str | None:
         given = ("--preset", "gpu", "--tensor-parallel", "3", "--model", "tiny")
@@ -292,6 +315,7 @@ def test_the_process_becomes_the_engine_in_its_surroundings_and_ends_when_asked(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    port = ports.search(port, ports.free, set(), width=2)
     output = tmp_path / "output"
     command = [sys.executable, "-m", "antiphon_server.cli", "engine", "decode", "--model", "tiny"]
     with output.open("w") as out:

@@ -6,20 +6,18 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from antiphon_server.environment import ENGINE_PREFIX, ENGINE_VARIABLES, OF_UNITS, meant
 from antiphon_server.failing import fail
 from antiphon_server.stack import init
 from antiphon_server.stack.gpus import read_gpus
+from antiphon_server.stack.ports import SIDE_CHANNEL_BASE
 from antiphon_server.stack.settings import (
-    ENGINE_PREFIX,
-    ENGINE_VARIABLES,
-    PREFIX,
     FailurePolicy,
     Override,
     Preset,
@@ -88,7 +86,7 @@ def engine(
     side_channel_port: Annotated[
         int,
         _option("side-channel-port", "First port where NIXL agents meet, one a rank.", min=1, max=65535),
-    ] = 5600,
+    ] = SIDE_CHANNEL_BASE,
     gpus: Annotated[
         str | None,
         _option("gpus", "GPUs to use, e.g. 0-3 or 4,5; default: what CUDA_VISIBLE_DEVICES says."),
@@ -144,13 +142,12 @@ def engine(
 
 def misspelt(environ: Mapping[str, str]) -> list[str]:
     """Variables that are nearly an engine's, and are not read; the router tells of its own likewise."""
-    notices: list[str] = []
-    for name in sorted(environ):
-        if name in ENGINE_VARIABLES or not name.upper().startswith(PREFIX):
-            continue
-        if near := get_close_matches(name.upper(), sorted(ENGINE_VARIABLES), n=1, cutoff=0.85):
-            notices.append(f"{name} is not read: did you mean {near[0]}?")
-    return notices
+    unread = sorted(environ.keys() - ENGINE_VARIABLES - OF_UNITS)
+    return [
+        f"{name} is not read: did you mean {near}?"
+        for name in unread
+        if (near := meant(name, ENGINE_VARIABLES))
+    ]
 
 
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> StackSettings:

@@ -25,35 +25,6 @@ class Role(StrEnum):
     ROUTER = "router"
 
 
-PREFIX = "ANTIPHON_"
-ENGINE_PREFIX = f"{PREFIX}ENGINE_"
-ENGINE_VARIABLES = frozenset(
-    {
-        f"{ENGINE_PREFIX}ADDRESS",
-        f"{ENGINE_PREFIX}BLOCK_SIZE",
-        f"{ENGINE_PREFIX}DATA_PARALLEL",
-        f"{ENGINE_PREFIX}DECODE_TTL",
-        f"{ENGINE_PREFIX}FAILURE_POLICY",
-        f"{ENGINE_PREFIX}FLAGS",
-        f"{ENGINE_PREFIX}GPUS",
-        f"{ENGINE_PREFIX}HOST",
-        f"{ENGINE_PREFIX}INDEX",
-        f"{ENGINE_PREFIX}KEY",
-        f"{ENGINE_PREFIX}KV_SPACE",
-        f"{ENGINE_PREFIX}MAX_MODEL_LEN",
-        f"{ENGINE_PREFIX}MODEL",
-        f"{ENGINE_PREFIX}PORT",
-        f"{ENGINE_PREFIX}PREFILL_CACHE",
-        f"{ENGINE_PREFIX}PRESET",
-        f"{ENGINE_PREFIX}SIDE_CHANNEL_PORT",
-        f"{ENGINE_PREFIX}STOCK",
-        f"{ENGINE_PREFIX}TENSOR_PARALLEL",
-        f"{ENGINE_PREFIX}THREADS",
-        f"{ENGINE_PREFIX}THRESHOLD",
-    }
-)
-"""Environment that ``antiphon engine`` reads. A router that shares it reads the key alone."""
-
 ALWAYS_REUSE: Mapping[str, str] = {"ANTIPHON_PATHS": "reuse", "ANTIPHON_CALIBRATE": "false"}
 """Environment of a router that is to show or measure reuse itself: it pulls all that decode holds, even where
 another path is expected to be faster."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon_server.stack.settings import ENGINE_VARIABLES
+from antiphon_server.environment import ENGINE_VARIABLES
 from deploy.compose.project import PROFILES, Service, knobs, services
 from rig.printed import Printed, commands
 

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from antiphon_server.cli import app
+from antiphon_server.environment import ENGINE_PREFIX as PREFIX
 from antiphon_server.stack import validate
 from antiphon_server.stack.command import ProcessSpec, engine_of, render, shell_lines
 from antiphon_server.stack.flags import read_flags
 from antiphon_server.stack.models import resolve
 from antiphon_server.stack.ports import EnginePorts, Ports
-from antiphon_server.stack.settings import ENGINE_PREFIX as PREFIX
 from antiphon_server.stack.settings import Override, Preset, Role, StackSettings
 from deploy.kubernetes.objects import component, container, environment, pods, templates
 from deploy.kubernetes.render import Manifest

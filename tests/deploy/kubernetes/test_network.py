@@ -6,7 +6,7 @@ import re
 from itertools import product
 from typing import Any
 
-from antiphon_server.stack.settings import ENGINE_PREFIX as PREFIX
+from antiphon_server.environment import ENGINE_PREFIX as PREFIX
 from deploy.kubernetes.objects import (
     component,
     container,

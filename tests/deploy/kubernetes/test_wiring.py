@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from antiphon_server.environment import ENGINE_PREFIX as PREFIX
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.stack.engine_cli import engine as engine_command
-from antiphon_server.stack.settings import ENGINE_PREFIX as PREFIX
 from deploy.kubernetes.conftest import Combine
 from deploy.kubernetes.objects import (
     component,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Router
+from antiphon_server.environment import PREFIX
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.explain import Fault
-from antiphon_server.router.config.options import FILE_TWIN, PREFIX, options
+from antiphon_server.router.config.options import FILE_TWIN, options
 from antiphon_server.router.config.settings import RouterSettings
 
 _OF_THE_PLACE = ("keys_file", "tls_cert", "tls_key", "config")

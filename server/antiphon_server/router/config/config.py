@@ -17,18 +17,18 @@ from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
+from antiphon_server.environment import ENGINE_VARIABLES, OF_UNITS, PREFIX, meant
 from antiphon_server.router.config import agreements
 from antiphon_server.router.config.explain import Fault, of_pydantic, shown
-from antiphon_server.router.config.options import FILE_TWIN, PREFIX, options
+from antiphon_server.router.config.options import FILE_TWIN, options
 from antiphon_server.router.config.redact import masked
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.gate.keys import KeysError, read_keys
 from antiphon_server.router.upstream.upstream import Origin
-from antiphon_server.stack.settings import ENGINE_VARIABLES
 from antiphon_server.strict_yaml import YamlError, read_yaml
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
-OTHERS = {CONFIG_VARIABLE, *ENGINE_VARIABLES}
+OTHERS = {CONFIG_VARIABLE, *ENGINE_VARIABLES, *OF_UNITS}
 """Are no settings; a file of variables may be shared with engines."""
 
 
@@ -90,10 +90,8 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], lis
         key = known.get(name.upper())
         if key is not None and value != "":
             values[key] = Given(value, name)
-        elif key is None and name.upper().startswith(PREFIX) and name.upper() not in OTHERS:
-            near = get_close_matches(name.upper(), known, n=1, cutoff=0.85)
-            if near:
-                notices.append(f"{name} is not read: did you mean {near[0]}?")
+        elif key is None and name.upper() not in OTHERS and (near := meant(name, known)):
+            notices.append(f"{name} is not read: did you mean {near}?")
     return values, notices
 
 

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from antiphon_server.environment import PREFIX
 from antiphon_server.router.config.settings import RouterSettings
 
-PREFIX = "ANTIPHON_"
 FILE_TWIN = "_file"
 """A secret is never a flag: ``engine_key`` is given as a file by ``engine_key_file``, or in the clear by the
 environment or the configuration file."""

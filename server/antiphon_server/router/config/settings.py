@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator, model_validat
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from antiphon_server.environment import PREFIX
 from antiphon_server.router.config import agreements
 from antiphon_server.router.plan.reasons import Path as TurnPath
 from antiphon_server.router.store.store_url import MEMORY, check_store
@@ -282,7 +283,7 @@ class RouterSettings(
     """All groups. Also reads the environment; ``config.load`` reads a file too and explains every fault."""
 
     model_config = SettingsConfigDict(
-        env_prefix="ANTIPHON_", extra="ignore", frozen=True, env_ignore_empty=True, enable_decoding=False
+        env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True, enable_decoding=False
     )
 
     @field_validator("*", mode="before")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from antiphon_server.doctor.declared.declared import EXTRA, HIDDEN, Declared
 from antiphon_server.doctor.declared.rule import Hit, rule
 from antiphon_server.doctor.finding import Severity
 from antiphon_server.engine.support import HASHES_WITH_FIXED_SEED, MINIMUM_VLLM
+from antiphon_server.environment import ENGINE_PREFIX, ENGINE_VARIABLES, OF_UNITS, meant
 from antiphon_server.stack.command import CONNECTOR, CONNECTOR_MODULE, EXTENSION, MIDDLEWARE
-from antiphon_server.stack.settings import ENGINE_PREFIX, ENGINE_VARIABLES, Role
+from antiphon_server.stack.settings import Role
 
 LONG_KEEP_ALIVE_S = 60
-OF_UNITS = frozenset({f"{ENGINE_PREFIX}ROLE"})
-"""Variables that our units write into the command line."""
 UNCHECKED_OPTION = "antiphon_unsafe_skip_prefix_check"
 TOP_LEVEL = ("kv_load_failure_policy", "kv_role", "kv_buffer_device", "engine_id", "kv_connector")
 ROLES = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
@@ -43,19 +41,12 @@ def kv_transfer(fleet: Declared) -> Iterator[Hit]:
     "A variable that nothing reads changes nothing: the engine runs with the default instead.",
 )
 def engine_settings(fleet: Declared) -> Iterator[Hit]:
-    known = {name.removeprefix(ENGINE_PREFIX): name for name in ENGINE_VARIABLES}
     for engine in fleet.engines:
         for name in engine.env.keys() - ENGINE_VARIABLES - OF_UNITS:
-            if name.startswith(ENGINE_PREFIX):
-                # Without what is equal in all of them, behind which every name is like every other.
-                near = get_close_matches(name.removeprefix(ENGINE_PREFIX), known, n=1, cutoff=0.5)
-                meant = known[near[0]] if near else None
-            else:
-                near = get_close_matches(name, ENGINE_VARIABLES, n=1, cutoff=0.9)
-                meant = near[0] if near and name.startswith("ANTIPHON") else None
-                if meant is None:
-                    continue
-            remedy = f"did you mean {meant}?" if meant else "remove it; 'antiphon engine --help' names all"
+            near = meant(name, ENGINE_VARIABLES)
+            if near is None and not name.startswith(ENGINE_PREFIX):
+                continue
+            remedy = f"did you mean {near}?" if near else "remove it; 'antiphon engine --help' names all"
             yield Hit(engine.subject, f"{name} is not read", remedy)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from antiphon_server.doctor.declared.declared import HIDDEN, Declared, Engine
 from antiphon_server.doctor.declared.rule import Hit, rule
 from antiphon_server.doctor.finding import Severity
+from antiphon_server.stack.ports import SIDE_CHANNEL_BASE
 from antiphon_server.stack.reach import numeric, routable
-
-SIDE_CHANNEL = 5600
 
 
 def spread(fleet: Declared) -> bool:
@@ -42,7 +41,7 @@ def side_channel_host(fleet: Declared) -> Iterator[Hit]:
 
 def side_channel_ports(engine: Engine) -> range:
     """One for each data-parallel rank, from the configured one on; empty where it is not known."""
-    given = engine.env.get("VLLM_NIXL_SIDE_CHANNEL_PORT", str(SIDE_CHANNEL))
+    given = engine.env.get("VLLM_NIXL_SIDE_CHANNEL_PORT", str(SIDE_CHANNEL_BASE))
     first = int(given) if given.isdigit() else 0
     return range(first, first + engine.flags.count("data-parallel-size", 1)) if first else range(0)
 
