@@ -14,7 +14,7 @@ import yaml
 
 from antiphon_server.router.config.config import load
 from antiphon_server.router.config.explain import plain
-from antiphon_server.router.config.reload import LIVE, RESTART, Reloaded, Reloads
+from antiphon_server.router.config.reload import LIVE, Reloaded, Reloads
 from antiphon_server.router.config.settings import RouterSettings
 from antiphon_server.router.gate.keys import hash_of
 from antiphon_server.simulator import Settings, SimulatedCluster, SimulatedEngine, serve
@@ -219,6 +219,44 @@ async def test_fewer_responses_are_remembered_at_once(rig: Any, tmp_path: Path) 
 async def test_flag_still_wins(rig: Any, tmp_path: Path) -> None:
     reloaded = await File(rig, tmp_path, {"keep": "480"}).reload(keep=100, lease_ttl=50)
     assert reloaded.changed == ("lease_ttl",)
+
+
+RESTART = frozenset(
+    {
+        "breaker_failures",
+        "breaker_longest",
+        "breaker_pause",
+        "breaker_ratio",
+        "breaker_window",
+        "calibrate",
+        "conversations",
+        "discover_account",
+        "discover_api",
+        "discover_decode",
+        "discover_namespace",
+        "discover_port",
+        "discover_prefill",
+        "discover_scheme",
+        "engine_key",
+        "head_timeout",
+        "host",
+        "known",
+        "max_header_bytes",
+        "max_path",
+        "pair_failures",
+        "port",
+        "pressure_interval",
+        "pull_grace",
+        "release_on_stop",
+        "store",
+        "store_prefix",
+        "store_timeout",
+        "tenant_metrics",
+        "tls_cert",
+        "tls_key",
+    }
+)
+"""Settings that only a restart changes."""
 
 
 def test_every_setting_is_known_to_be_live_or_not() -> None:

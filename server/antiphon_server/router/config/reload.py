@@ -134,7 +134,6 @@ LIVE = frozenset(
         "least_chance",
         "load_bound",
         "log_level",
-        "turn_log",
         "max_body",
         "max_headers",
         "max_reply",
@@ -158,44 +157,8 @@ LIVE = frozenset(
         "tenant_salt",
         "tenant_turns",
         "trust_forwarded_tenant",
+        "turn_log",
     }
 )
 """Settings that count at once when they change: read anew by each turn, or handed on by
 ``State.reconfigure``."""
-
-RESTART = frozenset(
-    {
-        "breaker_failures",
-        "breaker_longest",
-        "breaker_pause",
-        "breaker_ratio",
-        "breaker_window",
-        "calibrate",
-        "discover_account",
-        "discover_api",
-        "discover_decode",
-        "discover_namespace",
-        "discover_port",
-        "discover_prefill",
-        "discover_scheme",
-        "engine_key",
-        "head_timeout",
-        "conversations",
-        "max_header_bytes",
-        "max_path",
-        "release_on_stop",
-        "host",
-        "known",
-        "pair_failures",
-        "port",
-        "pressure_interval",
-        "pull_grace",
-        "store",
-        "store_prefix",
-        "store_timeout",
-        "tenant_metrics",
-        "tls_cert",
-        "tls_key",
-    }
-)
-"""Settings that only a restart changes. A setting is in one of the two."""
