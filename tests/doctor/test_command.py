@@ -13,14 +13,13 @@ from typer.testing import CliRunner, Result
 from antiphon_server.cli import app
 from antiphon_server.doctor import report
 from antiphon_server.doctor.checks import CHECKS as KNOWN
-from antiphon_server.doctor.finding import Check, Examination, Fact, Realm, Severity, together
+from antiphon_server.doctor.finding import Check, Examination, Fact, Severity, together
 from antiphon_server.doctor.fleet.target import FleetTarget
 from doctor import goods
 from doctor.goods import write
 
 CHECKS = {
-    severity: Check(f"{severity}-check", severity, Realm.FLEET, "a line", "because of this")
-    for severity in Severity
+    severity: Check(f"{severity}-check", severity, "a line", "because of this") for severity in Severity
 }
 FINDINGS = tuple(CHECKS[s].finding("here", f"a {s}", "mend it") for s in reversed(Severity))
 

@@ -20,14 +20,6 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-class Realm(StrEnum):
-    """What a check looks at."""
-
-    DECLARED = "declared"
-    MACHINE = "machine"
-    FLEET = "fleet"
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """``subject``: which engine, router, file or machine. ``what``: names the thing and its value. ``why``:
@@ -52,7 +44,6 @@ class Check:
 
     word: str
     severity: Severity
-    realm: Realm
     line: str
     why: str
     thing: str | None = None

@@ -13,21 +13,19 @@ from antiphon_server.doctor.declared.box import Box
 from antiphon_server.doctor.declared.declared import Declared, Engine, Router, Store
 from antiphon_server.doctor.declared.expand import ExpandError, expand
 from antiphon_server.doctor.declared.files import UnreadError, documents, text_of
-from antiphon_server.doctor.finding import Check, Finding, Realm, Severity
+from antiphon_server.doctor.finding import Check, Finding, Severity
 from antiphon_server.stack.flags import Flags, read_flags
 from antiphon_server.stack.settings import Role
 
 UNREADABLE = Check(
     "command-line",
     Severity.ERROR,
-    Realm.DECLARED,
     "each command line is one that its program takes",
     "The process ends as soon as it starts.",
 )
 UNREAD_FILE = Check(
     "unread-file",
     Severity.WARNING,
-    Realm.DECLARED,
     "every file that belongs to it could be read",
     "What stands in it is taken to be right.",
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from antiphon_server.doctor.declared.declared import Declared
-from antiphon_server.doctor.finding import Check, Finding, Realm, Severity
+from antiphon_server.doctor.finding import Check, Finding, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +39,4 @@ def rule(
     word: str, severity: Severity, line: str, why: str, thing: str | None = None
 ) -> Callable[[Look], Rule]:
     """Make a rule of a function that yields hits. ``line``, ``why`` and ``thing``: see :class:`Check`."""
-    return lambda look: Rule(Check(word, severity, Realm.DECLARED, line, why, thing), look)
+    return lambda look: Rule(Check(word, severity, line, why, thing), look)
