@@ -1,8 +1,9 @@
 """Quantiles, plain and weighted, and a distribution in a few of them. Pure.
 
 A quantile, here and everywhere, is the smallest of the values that at least such a share of them, by weight,
-does not exceed: one that was seen, whatever the share. ``p50`` is one. A median told by itself, or with its
-quartiles, is :mod:`statistics`' own: of an even number it is the mean of the middle two.
+does not exceed: one that was seen, whatever the share. ``p50`` is one, and so are the medians that
+``antiphon advise`` tells: of an even number the lower of the middle two. Another median told by itself, or
+with its quartiles, is :mod:`statistics`' own: the mean of these two.
 """
 
 from __future__ import annotations

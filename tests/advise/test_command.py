@@ -62,7 +62,7 @@ def test_the_guide_names_every_reason_verdict_model_and_instance() -> None:
     ("arguments", "said"),
     [
         (["none.jsonl"], "none.jsonl: there is no such file or folder"),
-        (["empty.jsonl"], "empty.jsonl"),
+        (["empty.jsonl"], "empty.jsonl: nothing is in it: log calls into it, or name another file"),
         (["broken.jsonl"], "broken.jsonl"),
         (["good.jsonl", "--format", "foo"], "there is no format 'foo'"),
         (["good.jsonl", "--model", "foo"], "--model 'foo' is not known"),
@@ -70,7 +70,13 @@ def test_the_guide_names_every_reason_verdict_model_and_instance() -> None:
         (["good.jsonl", "--kv-bytes-per-token", "5"], "give --prefill-rate"),
         (["good.jsonl", "--fit", "none.json"], "--fit none.json cannot be read"),
         (["good.jsonl", "--fit", "log"], "12 are needed"),
-        (["good.jsonl", "--report", "file/r.html"], "file"),
+        (["good.jsonl", "--report", "file/r.html"], "--report file/r.html: nothing can be written there"),
+        (["good.jsonl", "--report", "/proc/o.html"], "--report /proc/o.html: nothing can be written there"),
+        (["good.jsonl", "--report", "."], "--report .: this is a folder: name a file in it"),
+        (["good.jsonl", "--report", ""], "this is a folder: name a file in it"),
+        (["good.jsonl", "--json", "/proc/o.json"], "--json /proc/o.json: nothing can be written there"),
+        (["good.jsonl", "--report", "o", "--json", "./o"], "both are one file: name two"),
+        (["good.jsonl", "--json", "good.jsonl"], "--json good.jsonl: this is one of the logs"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(arguments: list[str], said: str, here: Path) -> None:
@@ -96,3 +102,30 @@ def test_many_conversations_are_judged_within_memory_for_few(here: Path) -> None
     ran = _run("log.jsonl")
     assert ran.exit_code == 0
     assert "2,400 calls in 300 conversations" in ran.output
+
+
+@pytest.mark.parametrize("value", ["inf", "1e400", "nan"])
+@pytest.mark.parametrize(
+    "option", ["--gap", "--keep", "--conversations", "--bandwidth", "--prefill-rate", "--bytes-per-token"]
+)
+def test_numbers_are_finite(option: str, value: str, here: Path) -> None:
+    ran = _run(str(DATA / "tau_bench"), option, value)
+    assert (ran.exit_code, option in ran.output, "Traceback" in ran.output) == (2, True, False)
+
+
+def test_what_a_token_weighs_has_an_end(here: Path) -> None:
+    ran = _run(str(DATA / "tau_bench"), "--kv-bytes-per-token", "9" * 30)
+    assert (ran.exit_code, "--kv-bytes-per-token" in ran.output) == (2, True)
+
+
+def test_the_summary_is_told_though_the_report_cannot_be_kept(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    ran = _run(str(DATA / "coding_agents"))
+    assert ran.exit_code == 2
+    assert "Turn it on with care" in ran.output
+    assert "No space left on device" in ran.output

@@ -83,9 +83,9 @@ def times(case: Case) -> Reason:
     gain = case.hoped
     text = (
         f"The log tells the time before the next turn for {percent(case.retention.known)} of what repeats, "
-        f"and all depends on it: kept is for {case.keep:.0f} s. If every turn came back in time, mean TTFT "
-        f"would fall by {percent(gain.gain)} ({gain.off.mean:.2f} s to {gain.on.mean:.2f} s) where prefill's "
-        "cache is cold. Log times, or pass --gap SECONDS to try one."
+        f"and all depends on it: KV is kept for {case.keep:.0f} s. If every turn came back in time, mean "
+        f"TTFT would fall by {percent(gain.gain)} ({gain.off.mean:.2f} s to {gain.on.mean:.2f} s) where "
+        "prefill's cache is cold. Log times, or pass --gap SECONDS to try one."
     )
     return Reason(Cause.TIMES, text)
 
@@ -193,7 +193,7 @@ def gone(case: Case) -> Reason:
         return Reason(Cause.GAPS, text)
     gaps = dict(held.gaps_by_tokens)
     text = (
-        f"{percent(held.gone)} of what repeats would be gone before the next turn: kept is for "
+        f"{percent(held.gone)} of what repeats would be gone before the next turn: KV is kept for "
         f"{case.keep:.0f} s, half of it comes back after {gaps.get(0.5, 0):,.0f} s or more."
     )
     return Reason(Cause.GAPS, text)
