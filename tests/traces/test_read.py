@@ -125,8 +125,8 @@ def test_what_is_in_no_format_is_named_with_what_it_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "it is empty"),
-        (b"[]", "it is empty"),
+        (b"", "nothing is in it: log calls into it"),
+        (b"[]", "nothing is in it: log calls into it"),
         (b"3\n", "it has no objects"),
         (b"\x00\x01\x02", "this is not JSON text"),
         (b'{"messages": [', "expected JSON"),

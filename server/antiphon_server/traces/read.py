@@ -129,16 +129,18 @@ class _Faults:
 
     def add_file(self, path: Path, head: Sequence[Document]) -> None:
         """No format fits it."""
+        if not head:
+            self._files.append(f"{path}: nothing is in it: log calls into it, or name another file")
+            return
         faulty = next((f"{d.where}: {d.fault}" for d in head if d.fault is not None), None)
         keys = next((sorted(d.value)[:8] for d in head if isinstance(d.value, dict)), None)
-        has = f"it has {', '.join(keys)}" if keys else "it is empty" if not head else "it has no objects"
-        self._files.append(faulty or f"{path}: this is in no format that is known: {has}")
+        has = f"it has {', '.join(keys)}" if keys else "it has no objects"
+        said = faulty or f"{path}: this is in no format that is known: {has}"
+        self._files.append(f"{said}; name the format, or see which there are: {', '.join(FORMATS)}")
 
     def check(self) -> None:
         if self._files and not self.read:
-            raise TraceError(
-                f"{self._files[0]}; name the format, or see which there are: {', '.join(FORMATS)}"
-            )
+            raise TraceError(self._files[0])
         if self.broken > self.read:
             raise TraceError(
                 f"{self._first} ({self.broken} of {self.broken + self.read} records cannot be read)"
