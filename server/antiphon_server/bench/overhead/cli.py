@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon_server.bench.bounds import finite
 from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
 def router(
     sizes: Annotated[str, typer.Option(help="KB of a request's body, comma-separated.")] = "2,64,480",
     connections: Annotated[str, typer.Option(help="At once, comma-separated.")] = "1,16,256",
-    rounds: Annotated[int, typer.Option(min=1, help="Bursts of each contender in each cell.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0, help="Length of a burst.")] = 0.5,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Bursts of each contender in each cell.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0, max=600, callback=finite, help="Length of a burst.")] = 0.5,
     streams: Annotated[str, typer.Option(help="Open at once, comma-separated; empty: none.")] = "250,1000",
-    rate: Annotated[float, typer.Option(min=0.1, help="Chunks a second of each stream.")] = 20.0,
-    stream_seconds: Annotated[float, typer.Option(min=0.2, help="Length of the streams.")] = 5.0,
+    rate: Annotated[
+        float, typer.Option(min=0.1, max=10_000, callback=finite, help="Chunks a second of each stream.")
+    ] = 20.0,
+    stream_seconds: Annotated[
+        float, typer.Option(min=0.2, max=3600, callback=finite, help="Length of the streams.")
+    ] = 5.0,
     conversations: Annotated[
-        int, typer.Option(min=0, help="Idle ones, whose memory is measured; 0: none.")
+        int, typer.Option(min=0, max=10_000_000, help="Idle ones, whose memory is measured; 0: none.")
     ] = 25_000,
     only: Annotated[
         str, typer.Option(help="Contenders by name, separated by semicolons; direct is always there.")
@@ -95,6 +100,8 @@ def router(
     raise typer.Exit(0 if not check or holds(report.verdicts) else 1)
 
 
+MOST = 1_000_000
+"""Of anything that is listed: KB of a body, connections, streams."""
 HINT = (
     "no peer to compare with: install requirements/peers.txt into a virtual environment and name its folder "
     "by --peers"
@@ -194,8 +201,8 @@ def _numbers(flag: str, text: str) -> list[float]:
         numbers = sorted({float(part) for part in text.split(",")})
     except ValueError:
         numbers = []
-    if not numbers or numbers[0] <= 0:
-        fail(f"{flag} {text!r} is not a list of numbers above 0: write it like 2,64")
+    if not numbers or not all(0 < number <= MOST for number in numbers):
+        fail(f"{flag} {text!r} is not a list of numbers above 0, up to {MOST:,}: write it like 2,64")
     return numbers
 
 

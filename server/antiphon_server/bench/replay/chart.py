@@ -67,10 +67,10 @@ def _by_class(axes: Axes, replay: Replay, colours: dict[str, str]) -> None:
     tallest = max((row.ttft for row in shown), default=1.0)
     top = min(4 * tallest, 1.05 * max((row.p95 for row in shown), default=1.0))
     axes.set_ylim(0, top)
-    for at, p95 in cut(whiskers_at, top):
+    for middle, p95 in cut(whiskers_at, top):
         axes.annotate(
-            f"{p95:.3g} →", (at, top), (0, -1), textcoords="offset points", rotation=90, ha="right", va="top",
-            fontsize=7.5, color=MUTED,
+            f"{p95:.3g} →", (middle, top), (0, -1), textcoords="offset points", rotation=90, ha="right",
+            va="top", fontsize=7.5, color=MUTED,
         )  # fmt: skip
     if len(replay.arms) > 1:
         axes.legend(frameon=False, loc="upper left", labelcolor=INK)
