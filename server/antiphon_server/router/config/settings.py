@@ -40,7 +40,9 @@ class Engines(BaseModel):
     pull_grace: float = Field(
         default=30.0, ge=0, description="a decode leg's time to end its pull after the client has left"
     )
-    idle_timeout: float = Field(default=300.0, gt=0, description="between two chunks of a reply")
+    idle_timeout: float = Field(
+        default=300.0, gt=0, description="between two chunks of a reply, or for a client to take one"
+    )
     keep_alive: float = Field(
         default=3.0, gt=0, description="idle life of a connection to an engine (vLLM closes at 5 s)"
     )
