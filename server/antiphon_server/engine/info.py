@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from importlib import metadata
 from typing import Any, Literal
 
 import vllm
 
-from antiphon_server.engine.support import NIXL_PACKAGES
 from antiphon_server.protocol import (
     PROTOCOL,
     Deadline,
@@ -18,6 +16,7 @@ from antiphon_server.protocol import (
     LeaseReply,
     LeaseRequest,
 )
+from antiphon_server.versions import NIXL_PACKAGES, installed
 
 EPOCH = uuid.uuid4().hex
 """New with each start of the API server, which lives and dies with its engine."""
@@ -27,16 +26,6 @@ _ROLES: dict[str, Literal["prefill", "decode", "both"]] = {
     "kv_consumer": "decode",
     "kv_both": "both",
 }
-
-
-def nixl_version() -> str:
-    """Version of the installed NIXL; the accelerator-specific distributions count too."""
-    for name in NIXL_PACKAGES:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return "unknown"
 
 
 async def describe(engine_client: Any, config: Any, model: str) -> Info:
@@ -52,7 +41,7 @@ async def describe(engine_client: Any, config: Any, model: str) -> Info:
         role=_ROLES[transfer.kv_role],
         model=model,
         vllm=vllm.__version__,
-        nixl=nixl_version(),
+        nixl=installed(NIXL_PACKAGES) or "unknown",
         block_size=config.cache_config.block_size,
         kv_groups=facts["kv_groups"],
         tensor_parallel=config.parallel_config.tensor_parallel_size,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MINIMUM_VLLM = (0, 31)
-NIXL_PACKAGES = ("nixl", "nixl-cu13", "nixl-cu12")
-"""Distributions of NIXL: for all accelerators, and for one."""
+from antiphon_server.versions import MINIMUM_VLLM, numbers, text
+
 HASHES_WITH_FIXED_SEED = ("sha256", "sha256_cbor")
 
 
@@ -14,30 +13,19 @@ class UnsupportedEngineError(RuntimeError):
     """The engine must not start with this connector; the message says why and what to do."""
 
 
-def version_tuple(version: str) -> tuple[int, int]:
-    """``"0.32.0+cpu"`` -> ``(0, 32)``.
-
-    Raises:
-        UnsupportedEngineError: not a version number.
-    """
-    try:
-        major, minor = version.split(".")[:2]
-        return int(major), int(minor)
-    except ValueError as error:
-        raise UnsupportedEngineError(f"cannot read vLLM's version {version!r}; install a release") from error
-
-
 def require(version: str, *, reuse_flag: bool) -> None:
     """Refuse an engine whose hand-over can lose or mix up KV.
 
     Raises:
-        UnsupportedEngineError: vLLM before 0.31 (leases not reaped, failed receives lost), or
-            ``bidirectional_kv_xfer`` missing.
+        UnsupportedEngineError: vLLM before 0.31 (leases not reaped, failed receives lost), or a version that
+            cannot be read, or ``bidirectional_kv_xfer`` missing.
     """
-    if version_tuple(version) < MINIMUM_VLLM:
-        wanted = ".".join(map(str, MINIMUM_VLLM))
+    found = numbers(version)
+    if len(found) < 2:
+        raise UnsupportedEngineError(f"cannot read vLLM's version {version!r}; install a release")
+    if found < MINIMUM_VLLM:
         raise UnsupportedEngineError(
-            f"vLLM {version} is too old for exact KV reuse: install {wanted} or later, "
+            f"vLLM {version} is too old for exact KV reuse: install {text(MINIMUM_VLLM)} or later, "
             "or use kv_connector NixlConnector for plain prefill/decode"
         )
     if not reuse_flag:

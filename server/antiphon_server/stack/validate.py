@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
-from antiphon_server.engine.support import NIXL_PACKAGES
 from antiphon_server.stack.command import engine_of, gpus_of, override_of
 from antiphon_server.stack.models import Model
 from antiphon_server.stack.ports import EnginePorts
 from antiphon_server.stack.presets import PRESETS
 from antiphon_server.stack.reach import routable
 from antiphon_server.stack.settings import Preset, Role, StackSettings
+from antiphon_server.versions import MINIMUM_NIXL, NIXL_PACKAGES, installed, numbers, text
 
-MINIMUM_NIXL = (1, 3, 2)
+INSTALL_NIXL = f"pip install 'nixl>={text(MINIMUM_NIXL)}'"
 OWN_WORDS = frozenset({"side-channel-host", "unchecked-reuse"})
 """Checks that are told here in words of the settings, or that tests mean to break."""
 OTHERS_SETTING = {
@@ -60,7 +59,7 @@ def survey(root: Path = Path("/")) -> Machine:
     """Look at this machine. ``root``: where its files are."""
     return Machine(
         vllm=util.find_spec("vllm") is not None,
-        nixl=_nixl_version(),
+        nixl=installed(NIXL_PACKAGES),
         gpus=len(list((root / "proc/driver/nvidia/gpus").glob("*"))),
         efa_devices=len(list((root / "sys/class/infiniband").glob("*"))),
         libfabric=_libfabric(root),
@@ -84,9 +83,10 @@ def machine_faults(settings: StackSettings, machine: Machine) -> list[Fault]:
     if not machine.vllm:
         faults.append(Fault("vllm", "not installed", "install it (README, Install), or use the simulator"))
     if machine.nixl is None:
-        faults.append(Fault("nixl", "not installed", "pip install 'nixl>=1.3.2'"))
-    elif settings.preset is Preset.EFA and _version(machine.nixl) < MINIMUM_NIXL:
-        faults.append(Fault("nixl", machine.nixl, "LIBFABRIC hangs before 1.3.2: pip install 'nixl>=1.3.2'"))
+        faults.append(Fault("nixl", "not installed", INSTALL_NIXL))
+    elif settings.preset is Preset.EFA and numbers(machine.nixl) < MINIMUM_NIXL:
+        remedy = f"LIBFABRIC hangs before {text(MINIMUM_NIXL)}: {INSTALL_NIXL}"
+        faults.append(Fault("nixl", machine.nixl, remedy))
     if PRESETS[settings.preset].gpus:
         wanted = _gpus_wanted(settings)
         if machine.gpus < wanted:
@@ -221,19 +221,6 @@ def _gpus_wanted(settings: StackSettings) -> int:
     return sum(
         gpus_of(settings, override_of(settings, role, name).flags) for role, name in _engines(settings)
     )
-
-
-def _nixl_version() -> str | None:
-    for name in NIXL_PACKAGES:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 
 def _libfabric(root: Path) -> bool:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from antiphon_server.doctor.machine.rules import LEAST_LIBFABRIC
-from antiphon_server.stack.validate import MINIMUM_NIXL
+from antiphon_server.versions import MINIMUM_NIXL, NIXL_PACKAGES, installed, numbers, text
 
-PACKAGES = ("nixl", "nixl-cu13", "nixl-cu12")
 PLUGIN = "libplugin_LIBFABRIC.so"
 OF_PLUGIN = ("libfabric.so.1", "libhwloc.so.15")
 """What the plug-in loads and no wheel brings. CUDA's driver comes with the device, at run time."""
@@ -22,12 +21,12 @@ OF_PLUGIN = ("libfabric.so.1", "libhwloc.so.15")
 
 def faults(backend: str | None) -> Iterator[str]:
     """What is missing, and the remedy. ``backend``: beside UCX, which every wheel of NIXL's has."""
-    found = {name: version for name in PACKAGES if (version := _version(name)) is not None}
+    found = {name: version for name in NIXL_PACKAGES if (version := installed([name])) is not None}
     if not found:
         yield "nixl is not installed: python3 -m pip install nixl"
     for name, version in found.items():
-        if _numbers(version) < MINIMUM_NIXL:
-            yield f"{name} {version} hangs with LIBFABRIC: install {_text(MINIMUM_NIXL)} or later"
+        if numbers(version) < MINIMUM_NIXL:
+            yield f"{name} {version} hangs with LIBFABRIC: install {text(MINIMUM_NIXL)} or later"
     if backend == "LIBFABRIC":
         yield from _libfabric(list(found))
 
@@ -46,23 +45,8 @@ def _libfabric(packages: list[str]) -> Iterator[str]:
             packed = int(loaded.fi_version())
             version = packed >> 16, packed & 0xFFFF
             if version < LEAST_LIBFABRIC:
-                least = _text(LEAST_LIBFABRIC)
-                yield f"libfabric {_text(version)}: {least} or later is needed; install newer EFA software"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-
-
-def _text(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
+                least = text(LEAST_LIBFABRIC)
+                yield f"libfabric {text(version)}: {least} or later is needed; install newer EFA software"
 
 
 if __name__ == "__main__":

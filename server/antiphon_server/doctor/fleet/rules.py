@@ -9,11 +9,12 @@ from itertools import combinations
 from antiphon_server.doctor.finding import Check, Fact, Finding, Severity
 from antiphon_server.doctor.fleet import checks
 from antiphon_server.doctor.fleet.facts import EngineSeen, FleetFacts, RouterTrouble, Trouble
-from antiphon_server.doctor.machine.rules import numbers, too_old
+from antiphon_server.doctor.machine.rules import too_old
 from antiphon_server.protocol import Info
 from antiphon_server.router.config.check import lease_faults
 from antiphon_server.router.fleet.build import incompatible
-from antiphon_server.stack.validate import MINIMUM_NIXL
+from antiphon_server.stack.validate import INSTALL_NIXL
+from antiphon_server.versions import MINIMUM_NIXL, numbers, text
 
 LARGE_THRESHOLD = 1024
 """Tokens. vLLM's default is 64; a turn of an agent has some hundred new ones."""
@@ -126,12 +127,12 @@ def _versions(fleet: FleetFacts) -> Iterator[Finding]:
     for engine, info in _informed(fleet):
         if remedy := too_old(info.vllm):
             yield checks.ENGINE_VERSION.finding(engine.name, f"vLLM {info.vllm}", remedy)
-        if info.nixl[:1].isdigit() and numbers(info.nixl) < MINIMUM_NIXL:
+        if (found := numbers(info.nixl)) and found < MINIMUM_NIXL:
             yield checks.ENGINE_VERSION.finding(
                 engine.name,
                 f"NIXL {info.nixl}",
-                "pip install 'nixl>=1.3.2'",
-                why="LIBFABRIC hangs before 1.3.2",
+                INSTALL_NIXL,
+                why=f"LIBFABRIC hangs before {text(MINIMUM_NIXL)}",
                 severity=Severity.WARNING,
             )
 

@@ -8,16 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from antiphon_server.doctor.finding import Examination
 from antiphon_server.doctor.machine import rules
 from antiphon_server.doctor.machine.checks import MACHINE
 from antiphon_server.doctor.machine.facts import MachineFacts, Ran
-from antiphon_server.engine.support import NIXL_PACKAGES
 from antiphon_server.stack import ports, validate
 from antiphon_server.stack.settings import Preset
+from antiphon_server.versions import NIXL_PACKAGES, installed
 
 PATIENCE_S = 20.0
 """For a program's answer: ``fi_info`` may wait for hardware."""
@@ -151,15 +150,6 @@ def _run(argv: Sequence[str], patience: float) -> Ran | None:
     return Ran(done.returncode, done.stdout + done.stderr)
 
 
-def _version(names: Sequence[str]) -> str | None:
-    for name in names:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
-
-
 def _space(path: Path) -> int | None:
     try:
         stat = os.statvfs(path)
@@ -168,4 +158,4 @@ def _space(path: Path) -> int | None:
     return stat.f_frsize * stat.f_blocks
 
 
-HERE = Reach(run=_run, version=_version, space=_space, free=ports.free)
+HERE = Reach(run=_run, version=installed, space=_space, free=ports.free)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from antiphon_server.doctor.declared.rules.efa import hides_efa
@@ -12,6 +11,7 @@ from antiphon_server.doctor.machine.facts import MachineFacts
 from antiphon_server.engine import support
 from antiphon_server.stack.settings import Preset, StackSettings
 from antiphon_server.stack.validate import machine_faults
+from antiphon_server.versions import numbers
 
 SUBJECT = "this machine"
 GIB = 1024**3
@@ -128,11 +128,6 @@ def _limits(seen: MachineFacts) -> Iterator[Finding]:
     for port in seen.taken:
         remedy = "stop what listens there (ss -ltnp), or name another port"
         yield checks.PORTS.finding(SUBJECT, f"port {port} is taken", remedy)
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """``"1.22.0amzn4.0"`` -> ``(1, 22, 0)``."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 RULES: tuple[Rule, ...] = (_versions, _starts, _efa, _limits)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from antiphon_server.doctor.declared.declared import EXTRA, HIDDEN, Declared
 from antiphon_server.doctor.declared.rule import Hit, rule
 from antiphon_server.doctor.finding import Severity
-from antiphon_server.engine.support import HASHES_WITH_FIXED_SEED, MINIMUM_VLLM
+from antiphon_server.engine.support import HASHES_WITH_FIXED_SEED
 from antiphon_server.environment import ENGINE_PREFIX, ENGINE_VARIABLES, OF_UNITS, meant
 from antiphon_server.stack.command import CONNECTOR, CONNECTOR_MODULE, EXTENSION, MIDDLEWARE
 from antiphon_server.stack.settings import Role
+from antiphon_server.versions import MINIMUM_NIXL, MINIMUM_VLLM, numbers, text
 
 LONG_KEEP_ALIVE_S = 60
 UNCHECKED_OPTION = "antiphon_unsafe_skip_prefix_check"
@@ -245,20 +246,18 @@ def context_parallel(fleet: Declared) -> Iterator[Hit]:
 @rule(
     "vllm-version",
     Severity.ERROR,
-    f"vLLM is {'.'.join(map(str, MINIMUM_VLLM))} or later, nixl 1.3.2 or later with LIBFABRIC",
+    f"vLLM is {text(MINIMUM_VLLM)} or later, nixl {text(MINIMUM_NIXL)} or later with LIBFABRIC",
     "Earlier vLLM loses leases and failed receives, so that recycled blocks are read; earlier nixl deadlocks "
     "over LIBFABRIC.",
 )
 def vllm_version(fleet: Declared) -> Iterator[Hit]:
     for engine in fleet.engines:
         for name, version in engine.box.versions:
-            numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-            least = {"vllm": MINIMUM_VLLM, "nixl": (1, 3, 2) if engine.fabric else ()}.get(name, ())
-            if numbers and engine.reuses and numbers < least:
-                wanted = ".".join(map(str, least))
-                yield Hit(
-                    engine.subject, f"{name} {version}", f"use {name} {wanted} or later, the same on all"
-                )
+            found = numbers(version)
+            least = {"vllm": MINIMUM_VLLM, "nixl": MINIMUM_NIXL if engine.fabric else ()}.get(name, ())
+            if found and engine.reuses and found < least:
+                remedy = f"use {name} {text(least)} or later, the same on all"
+                yield Hit(engine.subject, f"{name} {version}", remedy)
 
 
 RULES = (
