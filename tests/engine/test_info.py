@@ -46,10 +46,11 @@ async def test_lease_ends_with_its_shortest_rank() -> None:
 
 async def test_lease_that_one_rank_does_not_know_is_unknown() -> None:
     ranks = Ranks({"a": 60.0, "b": 0.0}, {"a": None, "b": 0.0})
-    reply = await info.move_leases(ranks, LeaseRequest(renew=[Renewal("a", 60.0)], release=["b"]))
+    asked = LeaseRequest(renew=[Renewal("a", 60.0)], release=["b"], legs=["c"])
+    reply = await info.move_leases(ranks, asked)
     assert reply.leases["a"] == "unknown"
     assert isinstance(reply.leases["b"], float)
-    assert ranks.calls == [{"renew": [("a", 60.0)], "release": ["b"]}]
+    assert ranks.calls == [{"renew": [("a", 60.0)], "release": ["b"], "legs": ["c"]}]
 
 
 class Engines:

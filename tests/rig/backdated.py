@@ -12,6 +12,7 @@ import httpx
 
 EXPIRED = 10.0
 """A deadline long past, on every machine's monotonic clock."""
+_OF_THE_TRANSFER = {"content-length", "transfer-encoding", "content-encoding", "connection", "date", "server"}
 _DEADLINE = re.compile(rb'("remote_blocks_expiry_time":\s*)[0-9.e+]+')
 
 
@@ -30,7 +31,9 @@ def backdated(engine: str) -> Iterator[str]:
             )
             body = _DEADLINE.sub(rb"\g<1>%.1f" % EXPIRED, reply.content)
             self.send_response(reply.status_code)
-            self.send_header("content-type", reply.headers.get("content-type", "application/json"))
+            for name, value in reply.headers.items():
+                if name not in _OF_THE_TRANSFER:
+                    self.send_header(name, value)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
