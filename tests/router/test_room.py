@@ -324,17 +324,25 @@ async def test_what_a_turn_does_not_keep_counts_until_its_release_is_answered() 
     assert (room.busy, room.leaving) == (0, 0)
 
 
-async def test_decode_leg_whose_client_left_counts_until_it_is_over_for_sure() -> None:
-    keep = Keep()
+@pytest.mark.parametrize("ends", [True, False])
+async def test_decode_leg_whose_client_left_counts_until_it_is_over_or_must_be(ends: bool) -> None:
+    keep, over = Keep(), asyncio.Event()
+    leg: Any = asyncio.create_task(over.wait())
     with (
         contextlib.suppress(asyncio.CancelledError),
         keep.conversations.visit(Identity("t", Key("t", "m", "", "c"))) as visit,
     ):
         await keep.conversations.make_room(visit, keep.worker, 320)
-        visit.phase = "decode"
+        visit.leave_behind(leg)
         raise asyncio.CancelledError
     assert keep.rooms.of(keep.worker).leaving == 320
+    if ends:
+        over.set()
+        await leg
+        await asyncio.sleep(0)
+        assert keep.rooms.of(keep.worker).leaving == 0
     keep.nothing_in_flight()
+    leg.cancel()
 
 
 async def test_release_that_fails_counts_until_the_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
