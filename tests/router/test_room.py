@@ -689,3 +689,39 @@ async def test_renewals_of_many_let_turns_go_on_in_between() -> None:
     beside.cancel()
     assert all(frontier.deadline > before[frontier.lease] for frontier in await keep.store.held())
     assert turns > count / 64
+
+
+async def test_turns_that_go_on_ending_at_the_count_look_seldom_at_all_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each did, one after the other, as the room that was made was less than those that waited for it."""
+    limit, clients, turns = 2000, 250, 8
+    keep = Keep(conversations_limit=limit, budget=1_000_000)
+    for n in range(limit):
+        await keep.turn(f"c{n}", 16)
+    steps, looks, held = random.Random(7), 0, keep.store.held
+
+    async def counted() -> list[Frontier]:
+        nonlocal looks
+        looks += 1
+        return await held()
+
+    async def client(number: int) -> None:
+        for n in range(turns):
+            for _ in range(steps.randrange(6)):  # what engines compute
+                await asyncio.sleep(0)
+            await keep.turn(f"{number}-{n}", 16)
+
+    monkeypatch.setattr(keep.store, "held", counted)
+    await asyncio.gather(*map(client, range(clients)))
+    assert 0 < looks < clients * turns / 20
+    assert len(await keep.kept()) <= limit
+
+
+@pytest.mark.parametrize("limit", [1, 3, 40])
+async def test_count_holds_though_more_wait_than_it_allows(limit: int) -> None:
+    keep = Keep(conversations_limit=limit, budget=1_000_000)
+    await asyncio.gather(*(keep.turn(f"c{n}", 16) for n in range(60)))
+    await keep.turn("last", 16)
+    assert len(await keep.kept()) <= limit
+    assert "last" in await keep.kept()

@@ -19,11 +19,14 @@ def draw(report: Report, path: Path) -> bool:
     sizes = sorted({row.cell.size for row in alone})
     if not sizes:
         return False
-    figure = sheet("A router's latency over engines that answer at once", report.machine.lines())
+    figure = sheet(
+        "A router's latency over engines that answer at once: whole replies, alone, median, ms",
+        report.machine.lines(),
+    )
     panels = figure.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
     for axes, size in zip(panels, sizes, strict=True):
         rows = [row for row in alone if row.cell.size == size]
-        axes_of(axes, f"{size_name(size)}: median, whole replies, alone, ms")
+        axes_of(axes, size_name(size))
         axes.grid(visible=False)
         names = [row.contender for row in rows]
         values = [row.median * 1000 for row in rows]

@@ -16,8 +16,11 @@ from antiphon_server.router.keep.room import Room, Rooms
 from antiphon_server.router.store.frontier import Frontier, FrontierStore
 
 _FEW = 256
-"""Conversations that are ranked anew each time, and in one go. A ranking of more serves for a while, and is
-renewed beside the turns: ten thousand take some 40 ms."""
+"""Conversations that are ranked anew each time. A ranking of more serves for a while, and is renewed beside
+the turns: ten thousand take some 40 ms."""
+_AT_ONCE = 64
+"""Conversations valued before turns go on, which meet such a pause at each of their own steps: a quarter of a
+millisecond."""
 _RANKING_LIFE = 2.0
 _PAUSE = 20.0
 """A ranking serves for at least so many times as long as it took: it looks at all that is kept, on any
@@ -75,7 +78,7 @@ class Eviction:
         self._by_tenant: Counter[str] = Counter()
         self._admitting: Counter[str] = Counter()
         self._trimming = asyncio.Lock()
-        self._ahead: asyncio.Task[None] | None = None
+        self._trims: dict[str, asyncio.Task[None]] = {}
 
     def retune(self, retention: Retention, *, conversations: int, per_tenant: int) -> None:
         """Go by other limits from the next turn on."""
@@ -131,21 +134,28 @@ class Eviction:
         """A conversation is going to be recorded: keep the counts within their bounds."""
         self._kept += 1
         self._by_tenant[key.tenant] += 1
+        if self._within(key.tenant, _due):
+            return
+        trim = self._trim_beside(key)
         if self._within(key.tenant):
-            if not self._within(key.tenant, _due) and (self._ahead is None or self._ahead.done()):
-                self._ahead = asyncio.create_task(self._trim_ahead(key))
-                self._ahead.add_done_callback(_noted)
             return
         self._admitting[key.tenant] += 1
         try:
-            # One at a time: each looks at all that is kept, and makes room for those behind it as well.
-            async with self._trimming:
-                if not self._within(key.tenant):
-                    await self._trim(key)
+            await asyncio.shield(trim)
         finally:
             self._admitting -= Counter((key.tenant,))  # without what is 0: tenants come and go
 
-    async def _trim_ahead(self, key: Key) -> None:
+    def _trim_beside(self, key: Key) -> asyncio.Task[None]:
+        """One for all of a tenant that come while it runs: it makes room for as many as wait for it."""
+        task = self._trims.get(key.tenant)
+        if task is None:
+            task = self._trims[key.tenant] = asyncio.create_task(self._trim_in_turn(key))
+            task.add_done_callback(_noted)
+            task.add_done_callback(lambda _: self._trims.pop(key.tenant, None))
+        return task
+
+    async def _trim_in_turn(self, key: Key) -> None:
+        # One at a time: each looks at all that is kept.
         async with self._trimming:
             if not self._within(key.tenant, _due):
                 await self._trim(key)
@@ -163,11 +173,11 @@ class Eviction:
     async def _trim(self, key: Key) -> None:
         others = [frontier for frontier in await self._store.held() if frontier.key != key]
         own = [frontier for frontier in others if frontier.key.tenant == key.tenant]
-        surplus = await self._surplus(own, self._limit(key.tenant))
+        surplus = await self._surplus(own, self._limit(key.tenant), self._admitting[key.tenant])
         await self._leases.give_up(surplus, Cause.TENANT)
         gone = set(map(id, surplus))
         rest = [frontier for frontier in others if id(frontier) not in gone]
-        counted = await self._surplus(rest, self._conversations)
+        counted = await self._surplus(rest, self._conversations, self._admitting.total())
         surplus += await self._leases.give_up(counted, Cause.COUNT)
         for frontier in surplus:
             self._rooms.rests(frontier.worker, frontier.tokens, no_more=True)
@@ -188,12 +198,14 @@ class Eviction:
         self._rankings.pop(worker.name, None)
         self._ranking.pop(worker.name, None)
 
-    async def _surplus(self, frontiers: list[Frontier], limit: int) -> list[Frontier]:
-        """The least valuable, so that there is room for one more and some that follow it; none if there
-        is."""
-        if len(frontiers) < _due(limit):
+    async def _surplus(self, frontiers: list[Frontier], limit: int, waiting: int) -> list[Frontier]:
+        """The least valuable, so that there is room for those that wait, one at least, and for some that
+        follow; none if there is."""
+        expected = max(1, waiting)
+        if len(frontiers) + expected <= _due(limit):
             return []
-        return (await self._order(frontiers))[: len(frontiers) - (limit - 1 - limit // _SLACK)]
+        most = max(0, limit - expected - limit // _SLACK)
+        return (await self._order(frontiers))[: max(0, len(frontiers) - most)]
 
     async def _resting(self, room: Room, worker: Worker) -> int:
         """Tokens that frontiers of all routers pin, in whole blocks; rather too many than too few."""
@@ -237,10 +249,10 @@ class Eviction:
         """Least valuable first. Many are valued a part at a time, so that other turns go on."""
         now = self._clock()
         ranks: dict[int, tuple[float, float]] = {}
-        for start in range(0, len(frontiers), _FEW):
+        for start in range(0, len(frontiers), _AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            ranks.update((id(f), self._retention.rank(f, now)) for f in frontiers[start : start + _FEW])
+            ranks.update((id(f), self._retention.rank(f, now)) for f in frontiers[start : start + _AT_ONCE])
         return sorted(frontiers, key=lambda frontier: ranks[id(frontier)])
 
     async def _measure(self, worker: Worker, held: list[Frontier]) -> None:
