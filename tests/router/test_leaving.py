@@ -180,6 +180,15 @@ async def test_prefill_that_has_finished_when_patience_ends_is_released(
     await settled(lambda: clean(rig))
 
 
+async def test_whole_reply_that_is_too_large_is_released(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start(router={"max_reply": 1024, "attempts": 1})
+    reply = await sending(rig, opening, conversation_id="c")
+    assert (reply.status_code, "larger than 1024 bytes" in reply.text) == (502, True)
+    await settled(lambda: clean(rig))
+
+
 async def test_stream_whose_handle_is_on_its_way_is_released(
     start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from antiphon_server.router.turn.request import TurnRequest
 from antiphon_server.router.upstream.connection import (
     DisconnectedError,
     TimedOutError,
+    TooLargeError,
     UnsentError,
     UpstreamError,
 )
@@ -209,7 +210,7 @@ class Leg:
 
     def broken(self, error: UpstreamError) -> RouterError:
         """What the client is told when the connection failed; has the engine probed."""
-        if isinstance(error, TimedOutError):  # the connection is closed; the leg may finish nevertheless
+        if isinstance(error, TimedOutError | TooLargeError):  # we hung up; the leg may have finished
             self._forget()
         return self._exchange.broken(self._worker, error)
 
