@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.plan.calibration import Calibration
 from antiphon_server.router.plan.rates import Work
 from antiphon_server.router.turn.turn import Turns
@@ -69,6 +70,14 @@ async def test_superseded_lease_is_released(start: Any, settled: Any, opening: l
     await settled(lambda: len(rig.decode[0].pinned) == 1)
     await rig.client.delete("/v1/conversations/c")
     await settled(lambda: not rig.decode[0].pinned)
+
+
+async def test_prompt_that_prefill_computed_last_is_remembered(start: Any, opening: list[Message]) -> None:
+    rig = await start(**APPEND)
+    key = Key("", "simulated", "", "c")
+    first, *appended = await turns(rig, opening, 3)
+    assert {turn.path for turn in appended} == {"append"}
+    assert rig.state.placement.of(key).filled == first.usage["prompt_tokens"]
 
 
 async def test_rewritten_history_goes_through_prefill(start: Any, opening: list[Message]) -> None:

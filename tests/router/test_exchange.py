@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -50,7 +50,7 @@ class Rig:
         leg = exchange.leg(
             cast("Any", self.worker), cast("Any", request), b"{}", request_id=name, first=5.0, repeat=False
         )
-        return await leg.read()
+        return await leg.read(bytes)
 
 
 def reply(body: bytes, name: str | None) -> bytes:
@@ -126,7 +126,7 @@ async def test_every_engine_that_names_legs_does_so_on_all_replies(
 
 
 async def test_stream_that_ends_without_its_last_event_is_told(
-    start: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = await start()
     monkeypatch.setattr(ChatReply, "closing", lambda *_: [b'data: {"cut'])
@@ -134,29 +134,68 @@ async def test_stream_that_ends_without_its_last_event_is_told(
     reply = await rig.client.post("/v1/chat/completions", json=body)
     last = reply.text.rstrip().split("\n\n")[-1]
     assert last.startswith('data: {"error"')
-    assert "ended its answer too early" in last
+    assert "ended without the last event" in last
     assert '"cut' not in reply.text
+    await settled(lambda: not rig.decode[0].pinned_blocks)
 
 
-@pytest.mark.parametrize("cut", [b"", b'{"id": "x", "choices": [{"mess'])
-async def test_whole_reply_that_is_cut_off_is_asked_for_again(
-    start: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch, cut: bytes
-) -> None:
-    rig = await start()
-    whole, decodes = Generation._whole, []
+Spoil = Callable[[Message], Awaitable[Message]]
+
+
+def spoiling(monkeypatch: pytest.MonkeyPatch, of: Any, spoil: Spoil) -> list[bool]:
+    """Spoils the first whole reply of an engine. Returns whether it was ``of``, for each reply."""
+    whole, own = Generation._whole, []
 
     async def once(self: Generation, scope: Any, receive: Any, send: Any) -> None:
-        async def cutting(message: Any) -> None:
-            if message["type"] == "http.response.body":
-                message = {**message, "body": cut}
-            else:
-                fields = [(n, v) for n, v in message["headers"] if n != b"content-length"]
-                message = {**message, "headers": [*fields, (b"content-length", str(len(cut)).encode())]}
-            await send(message)
+        async def spoilt(message: Any) -> None:
+            await send(await spoil(message))
 
-        decodes.append(self._engine is rig.decode[0])
-        await whole(self, scope, receive, cutting if sum(decodes) == 1 and decodes[-1] else send)
+        own.append(self._engine is of)
+        await whole(self, scope, receive, spoilt if own[-1] and sum(own) == 1 else send)
 
     monkeypatch.setattr(Generation, "_whole", once)
-    await rig.ask(opening, conversation="c")
-    assert sum(decodes) == 2
+    return own
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+@pytest.mark.parametrize("cut", [b"", b'{"id": "x", "choices": [{"mess'])
+async def test_whole_reply_that_is_cut_off_is_asked_for_again(
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch, cut: bytes, role: str
+) -> None:
+    rig = await start()
+    engine = getattr(rig, role)[0]
+
+    async def cutting(message: Message) -> Message:
+        if message["type"] == "http.response.body":
+            return {**message, "body": cut}
+        fields = [(name, value) for name, value in message["headers"] if name != b"content-length"]
+        return {**message, "headers": [*fields, (b"content-length", str(len(cut)).encode())]}
+
+    own = spoiling(monkeypatch, engine, cutting)
+    assert (await rig.ask(opening)).status == 200
+    assert sum(own) == 2
+    await settled(lambda: not engine.pinned_blocks)
+
+
+async def test_what_a_leg_keeps_whose_reply_breaks_off_is_released(
+    start: Any, settled: Any, opening: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await start(router={"attempts": 1})
+
+    async def dropping(message: Message) -> Message:
+        if message["type"] == "http.response.body":
+            raise ConnectionError("the connection is cut")
+        return message
+
+    spoiling(monkeypatch, rig.decode[0], dropping)
+    body = {"model": "simulated", "messages": opening, "conversation_id": "c"}
+    assert (await rig.client.post("/v1/chat/completions", json=body)).status_code == 502
+    await settled(lambda: not rig.decode[0].pinned_blocks)
+
+
+async def test_nothing_is_asked_of_an_engine_that_was_not_reached(start: Any, opening: list[Message]) -> None:
+    rig = await start(router={"attempts": 1})
+    await rig.kill(rig.decode[0])
+    body = {"model": "simulated", "messages": opening, "conversation_id": "c"}
+    assert (await rig.client.post("/v1/chat/completions", json=body)).status_code in {502, 503}
+    assert rig.state.leases.pending(rig.state.workers.decode[0], hurry=False) is None

@@ -198,3 +198,27 @@ def test_appends_stay_within_their_share_of_decode(asked: list[tuple[float, floa
             budget.spend(seconds, now)
             spent += seconds
     assert spent <= 0.5 + 0.2 * now + 1e-6
+
+
+def test_prefill_has_nothing_of_turns_that_went_straight_to_decode() -> None:
+    rates, turn = measured(), Growth(held=4400, new=870, known=True)
+    rates.saw_local("p", 1.0, same=True)
+
+    def sooner(filled: int) -> bool:
+        found = forecast(
+            turn,
+            rates,
+            prefill="p",
+            decode="d",
+            same_prefill=True,
+            streams=0,
+            room=1.0,
+            filled=filled,
+        )
+        assert found.reuse is not None
+        assert found.cold is not None
+        return found.reuse < found.cold
+
+    assert sooner(2500)
+    assert not sooner(4400)
+    assert not sooner(0)  # unknown

@@ -81,6 +81,18 @@ async def test_decode_that_pulls_for_a_whole_reply_is_left_to_end(
     assert rig.decode[0].counters.aborted == rig.decode[0].counters.aborted_pulls == 0
 
 
+async def test_prefills_kv_is_released_when_decode_refuses_after_the_client_left(
+    start: Any, settled: Any, opening: list[Message]
+) -> None:
+    rig = await start()
+    rig.decode[0].faults.add(Fault(kind="status", code=400, seconds=0.3))
+    task = sending(rig, opening, conversation_id="c")
+    await settled(lambda: rig.prefill[0].pinned_blocks)
+    await settled(lambda: not len(rig.decode[0].faults))
+    await leave(task)
+    await settled(lambda: clean(rig))
+
+
 async def test_whole_reply_that_nobody_waits_for_is_cancelled_once_its_pull_must_be_over(
     start: Any, settled: Any, opening: list[Message]
 ) -> None:
@@ -143,10 +155,10 @@ async def test_whole_reply_that_is_on_its_way_is_read_for_its_handle(
     rig = await start()
     comes, read = asyncio.Event(), Leg.read
 
-    async def late(self: Leg) -> bytes:
+    async def late(self: Leg, parse: Any) -> Any:
         if self._worker.role == "decode":
             await comes.wait()
-        return await read(self)
+        return await read(self, parse)
 
     monkeypatch.setattr(Leg, "read", late)
     monkeypatch.setattr(Response, "complete", False)

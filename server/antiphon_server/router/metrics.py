@@ -58,7 +58,7 @@ class Metrics:
         )
         self.leases = Counter(
             "antiphon_leases",
-            "Leases by event: released, renewed, unknown, failed, abandoned",
+            "Leases by event: released, renewed, unknown, failed, abandoned; legs: left, may keep none",
             ["event"],
             registry=registry,
         )

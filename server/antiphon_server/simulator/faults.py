@@ -19,10 +19,11 @@ CONNECTION: ContextVar[asyncio.Transport | None] = ContextVar("connection", defa
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of trouble for the next ``times`` requests whose path begins with ``path``.
 
-    ``status``: answered at once with ``code``. ``drop``: the connection ends before the first byte; with
-    ``worked`` after the engine did the work. ``cut``: it ends after ``chunks`` chunks of the body. ``delay``:
-    ``seconds`` before anything is done. ``slow``: ``seconds`` between the work and the first byte. ``stall``:
-    the engine stops reading and never answers. Clearing the faults ends delays, and stalled connections.
+    ``status``: answered with ``code``, ``seconds`` later. ``drop``: the connection ends before the first
+    byte; with ``worked`` after the engine did the work. ``cut``: it ends after ``chunks`` chunks of the body.
+    ``delay``: ``seconds`` before anything is done. ``slow``: ``seconds`` between the work and the first byte.
+    ``stall``: the engine stops reading and never answers. Clearing the faults ends delays, and stalled
+    connections.
     """
 
     kind: Literal["status", "drop", "cut", "delay", "slow", "stall"]
@@ -108,6 +109,7 @@ class FaultMiddleware:
     async def _suffer(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
         match fault.kind:
             case "status":
+                await self._faults.pause(fault.seconds)
                 await answer_error(send, fault.code, "injected fault", "InternalServerError")
                 return
             case "stall":

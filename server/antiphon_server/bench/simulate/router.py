@@ -18,7 +18,6 @@ from antiphon_server.bench.simulate.served import Served, served
 from antiphon_server.bench.simulate.upstream import MODEL, ModelledUpstream
 from antiphon_server.bench.simulate.workload import Turn
 from antiphon_server.router.config.config import Exactly
-from antiphon_server.router.fleet.placement import Place
 from antiphon_server.router.fleet.worker import Role, Worker
 from antiphon_server.router.gate.identity import Identity, Key
 from antiphon_server.router.keep.conversations import Visit
@@ -255,8 +254,7 @@ class _Attempt:
             began=self._started,
         )
         await state.conversations.record(visit, frontier)
-        prefill = step.prefill.name if step.prefill is not None else self._decision.place.prefill
-        state.placement.remember(self._key, Place(prefill, decode.name))
+        state.placement.remember(self._key, self._decision.served(step, self._turn.prompt))
 
     def _release(self) -> None:
         frontier, self._frontier = self._frontier, None

@@ -16,16 +16,18 @@ _SCOPES = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Names of the workers that served a conversation last."""
+    """Names of the workers that served a conversation last. ``filled``: tokens of its prompt when that
+    prefill worker computed one, 0 if unknown; those of turns that went straight to decode it never saw."""
 
     prefill: str | None = None
     decode: str | None = None
+    filled: int = 0
 
 
 NOWHERE = Place()
 
-_Entry = tuple[int, str | None, str | None]
-"""Model and salt as a number, prefill, decode."""
+_Entry = tuple[int, str | None, str | None, int]
+"""Model and salt as a number, prefill, decode, tokens filled."""
 
 
 class Places:
@@ -47,7 +49,8 @@ class Places:
         if entries is None:
             return NOWHERE
         scope = _scope(key.model, key.salt)
-        return next((Place(prefill, decode) for other, prefill, decode in entries if other == scope), NOWHERE)
+        found = next((entry for entry in entries if entry[0] == scope), None)
+        return Place(*found[1:]) if found is not None else NOWHERE
 
     def knows(self, tenant: str, conversation: str) -> bool:
         """True when the conversation was served here, with any model and salt."""
@@ -57,7 +60,7 @@ class Places:
         """The conversation was served at ``place``."""
         name, scope = digest(key.tenant, key.conversation), _scope(key.model, key.salt)
         others = tuple(entry for entry in self._entries.get(name, ()) if entry[0] != scope)
-        entry = scope, _shared(place.prefill), _shared(place.decode)
+        entry = scope, _shared(place.prefill), _shared(place.decode), place.filled
         self._entries[name] = (*others[1 - _SCOPES :], entry)
         self._entries.move_to_end(name)
         if len(self._entries) > self._limit:

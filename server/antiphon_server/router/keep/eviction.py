@@ -142,6 +142,8 @@ class Eviction:
         self._admitting[key.tenant] += 1
         try:
             await asyncio.shield(trim)
+            if not self._within(key.tenant):  # that one may have counted before this turn came
+                await asyncio.shield(self._trim_beside(key))
         finally:
             self._admitting -= Counter((key.tenant,))  # without what is 0: tenants come and go
 

@@ -167,17 +167,18 @@ class Releases:
                 _settle(batch, False)
 
     async def _send(self, worker: Worker, request: LeaseRequest) -> bool:
-        count = len(request.release) + len(request.legs)
+        leases, legs = len(request.release), len(request.legs)
         try:
             try:
                 await self._calls.post(worker, request)
             except _FAILURES as failure:
                 await self._send_again(worker, request, failure)
         except _FAILURES as error:
-            self._metrics.leases.labels("failed").inc(count)
+            self._metrics.leases.labels("failed").inc(leases + legs)
             log.warning("leases.release_failed", extra={"worker": worker.name, "error": str(error)})
             return False
-        self._metrics.leases.labels("released").inc(count)
+        self._metrics.leases.labels("released").inc(leases)
+        self._metrics.leases.labels("legs").inc(legs)
         return True
 
     async def _send_again(self, worker: Worker, request: LeaseRequest, failure: Exception) -> None:

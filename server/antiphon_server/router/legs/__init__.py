@@ -8,13 +8,14 @@ from antiphon_server.router.legs.ask import Ask, MalformedBodyError, read_ask, s
 from antiphon_server.router.legs.bodies import Filled, append_body, decode_body, prefill_body, read_filled
 from antiphon_server.router.legs.form import Body, Form, Surface
 from antiphon_server.router.legs.opening import Failure, begun, failure
-from antiphon_server.router.legs.strip import is_object, needs_stripping, strip
+from antiphon_server.router.legs.strip import CutOffError, check_whole, needs_stripping, strip, strip_whole
 from antiphon_server.router.legs.surfaces import FORMS
 
 __all__ = [
     "FORMS",
     "Ask",
     "Body",
+    "CutOffError",
     "Failure",
     "Filled",
     "Form",
@@ -22,13 +23,14 @@ __all__ = [
     "Surface",
     "append_body",
     "begun",
+    "check_whole",
     "decode_body",
     "failure",
-    "is_object",
     "needs_stripping",
     "prefill_body",
     "read_ask",
     "read_filled",
     "salted",
     "strip",
+    "strip_whole",
 ]

@@ -24,13 +24,32 @@ def needs_stripping(data: bytes, token_ids: bool) -> bool:
     )
 
 
-def is_object(data: bytes) -> bool:
-    """The bytes are a whole JSON object."""
+class CutOffError(ValueError):
+    """A reply came and is none: no JSON object, a stream without its end."""
+
+
+def check_whole(data: bytes) -> None:
+    """See that a reply without a handle is one at all.
+
+    Raises:
+        CutOffError
+    """
     try:
         _DECODER.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return False
-    return True
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise CutOffError("its reply is cut off") from error
+
+
+def strip_whole(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:
+    """:func:`strip` of a whole reply.
+
+    Raises:
+        CutOffError
+    """
+    body, handle = strip(data, token_ids)
+    if handle is None:
+        check_whole(body)
+    return body, handle
 
 
 def strip(data: bytes, token_ids: bool) -> tuple[bytes, Handle | None]:

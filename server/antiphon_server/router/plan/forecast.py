@@ -49,6 +49,12 @@ def growth(frontier: Frontier, body: Mapping[str, bytes | msgspec.Raw], per_byte
     return Growth(frontier.tokens, max(1, round(appended * per_byte) - answer), known=True)
 
 
+def seen(turn: Growth, filled: int) -> int:
+    """Tokens of what decode holds that a prefill engine can have in its own cache. ``filled``: of the
+    conversation's last prompt there, 0 if unknown: later turns went straight to decode."""
+    return min(turn.held, filled) if filled else turn.held
+
+
 def forecast(
     turn: Growth,
     rates: Rates,
@@ -59,14 +65,16 @@ def forecast(
     streams: int,
     room: float,
     stays: bool = True,
+    filled: int = 0,
 ) -> Expected:
     """Expected TTFT of the paths.
 
     ``prefill``, ``decode``: names of the engines. ``same_prefill``: that one served the last turn, so its own
-    cache may hold much of it. ``streams``: others that decode there. ``room``: seconds of decode's time that
-    appends may take now. ``stays``: that engine holds what is held, so prefill hands over only what is new.
+    cache may hold much of it; ``filled``: see :func:`seen`. ``streams``: others that decode there. ``room``:
+    seconds of decode's time that appends may take now. ``stays``: that engine holds what is held, so prefill
+    hands over only what is new.
     """
-    local = round(turn.held * rates.local_share(prefill, same=same_prefill))
+    local = round(seen(turn, filled) * rates.local_share(prefill, same=same_prefill))
     ahead = rates.ahead(prefill)
     pulled = turn.new if stays else turn.total
     hand_over = rates.handed_over(decode, Work(0, turn.total, pulled=pulled, streams=streams))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from antiphon_server.protocol import Handle, Seal, seal_of
 from antiphon_server.router.errors import UnavailableError
-from antiphon_server.router.fleet.placement import Place
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.keep.conversations import Visit
 from antiphon_server.router.legs import append_body, decode_body
@@ -22,7 +22,7 @@ from antiphon_server.router.store.packed import pack
 from antiphon_server.router.turn.beginning import Begun
 from antiphon_server.router.turn.decision import Decision, Step
 from antiphon_server.router.turn.decode import Decode
-from antiphon_server.router.turn.exchange import LegFailedError, RejectedError
+from antiphon_server.router.turn.exchange import LegFailedError
 from antiphon_server.router.turn.prefill import Prefill, Prefilled
 from antiphon_server.router.turn.reply import Header, Reply
 from antiphon_server.router.turn.request import TurnRequest
@@ -180,10 +180,8 @@ class Attempt:
         filled_step = Step(prefilled.plan, worker, step.decode, step.turn)
         try:
             await self._decode_leg(filled_step, body, prefilled, begun, prefilled.tokens)
-        except (LegFailedError, RejectedError) as error:
-            if isinstance(error, RejectedError) or error.over:
-                self._prefill.give_up(prefilled)
-            if isinstance(error, LegFailedError) and error.may_be_transfer and prefilled.filled is not None:
+        except LegFailedError as error:
+            if error.may_be_transfer and prefilled.filled is not None:
                 state.placement.pairs.failed(worker, step.decode, state.clock())
             raise
 
@@ -269,7 +267,9 @@ class Attempt:
             if seal is not None and 0 < told.tokens <= seal.tokens:
                 told.answer = seal.tokens - told.tokens
 
-        handed_over = prefilled is not None and prefilled.filled is not None
+        unread = None
+        if prefilled is not None and prefilled.filled is not None:
+            unread = partial(self._prefill.give_up, prefilled)
         await self._decode.run(
             request,
             step.decode,
@@ -278,9 +278,9 @@ class Attempt:
             head,
             record,
             visit.leave_behind,
-            handed_over=handed_over,
+            unread=unread,
         )
-        expects_handle = handed_over or step.plan.path is Path.APPEND
+        expects_handle = unread is not None or step.plan.path is Path.APPEND
         if told.handle is not None and expects_handle and request.forced is None:
             state.metrics.handles.labels(told.handle).inc()
         if state.settings.turn_log and request.forced is None:
@@ -340,8 +340,7 @@ class Attempt:
         if frontier.extent is not None:
             state.rates.saw_prompt(prompt_tokens, frontier.extent.size)
         await state.conversations.record(visit, frontier)
-        prefill = step.prefill.name if step.prefill is not None else self._decision.place.prefill
-        state.placement.remember(visit.key, Place(prefill, decode.name))
+        state.placement.remember(visit.key, self._decision.served(step, prompt_tokens))
         return usable
 
     def _release_frontier(self) -> None:

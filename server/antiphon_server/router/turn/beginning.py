@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from antiphon_server.protocol import PROMPT_HEADER, Prompt, read_prompt
-from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.fleet.workers import Worker
-from antiphon_server.router.legs import Surface, begun, failure
+from antiphon_server.router.legs import CutOffError, Surface, begun, failure
 from antiphon_server.router.turn.exchange import Answer, Leg, LegFailedError
 from antiphon_server.router.upstream.connection import UpstreamError
 from antiphon_server.router.upstream.upstream import Response
@@ -65,7 +64,7 @@ class Beginning:
         prompt = read_prompt(said.decode("latin-1") if said is not None else None)
         if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
             return Begun(self._leg, response, None, prompt, self._clock() - self._started)
-        worker, surface = self._worker, self._surface
+        surface = self._surface
         try:
             # What only says that the request was taken is held back, so that it may still go elsewhere.
             while not begun(surface, self._first):
@@ -78,9 +77,8 @@ class Beginning:
         first = self._first
         fault = failure(surface, first)
         if not first:
-            worker.failed(self._clock())
-            empty = EngineFailedError("the decode engine sent an empty stream")
-            raise LegFailedError(empty, worker, over=True)
+            raise self._leg.failed(CutOffError("its stream is empty"))
+        worker = self._worker
         if fault is not None:
             worker.failed(self._clock())
             answer = Answer(fault.status, "application/json", fault.payload)

@@ -11,7 +11,7 @@ from antiphon_server.router.fleet.placement import Place
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.plan.backlog import Spell
-from antiphon_server.router.plan.forecast import Growth, forecast
+from antiphon_server.router.plan.forecast import Growth, forecast, seen
 from antiphon_server.router.plan.plan import Plan, plan
 from antiphon_server.router.plan.rates import Work
 from antiphon_server.router.plan.reasons import Path, Reason
@@ -106,6 +106,7 @@ class Decision:
                 streams=decode.in_flight,
                 room=budget.room(now),
                 stays=keeper is decode,
+                filled=self._filled(prefill),
             )
         paths = forced.paths if forced is not None else state.settings.allowed
         trials = rates.trials(decode.name)
@@ -164,7 +165,7 @@ class Decision:
         if turn is None:
             return round(length() * (1.0 - rates.local_share(worker.name, same=None)))
         share = rates.local_share(worker.name, same=self.place.prefill == worker.name)
-        return turn.total - round(turn.held * share)
+        return turn.total - round(seen(turn, self._filled(worker)) * share)
 
     def saw_local(self, turn: Growth | None, worker: Worker, *, tokens: int, local: int) -> None:
         """Prefill had ``local`` of a prompt's ``tokens`` in its own cache."""
@@ -172,7 +173,17 @@ class Decision:
             self._state.rates.saw_local(worker.name, local / tokens, same=None)
         elif turn is not None and turn.held:
             same = self.place.prefill == worker.name
-            self._state.rates.saw_local(worker.name, min(1.0, local / turn.held), same=same)
+            share = local / seen(turn, self._filled(worker))
+            self._state.rates.saw_local(worker.name, min(1.0, share), same=same)
+
+    def _filled(self, prefill: Worker) -> int:
+        return self.place.filled if self.place.prefill == prefill.name else 0
+
+    def served(self, step: Step, tokens: int) -> Place:
+        """Where a turn with a prompt of ``tokens`` tokens was, for the next one."""
+        if step.prefill is None:
+            return Place(self.place.prefill, step.decode.name, self.place.filled)
+        return Place(step.prefill.name, step.decode.name, tokens)
 
     def saw_handed_over(self, step: Step, *, tokens: int, streams: int, seconds: float) -> None:
         """Decode answered ``seconds`` after its leg began; nothing was before it, ``streams`` were beside

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 from antiphon_server.protocol import Handle
-from antiphon_server.router.errors import EngineFailedError
 from antiphon_server.router.fleet.workers import Worker
-from antiphon_server.router.legs import is_object, strip
+from antiphon_server.router.legs import CutOffError, strip_whole
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.beginning import Beginning, Begun
 from antiphon_server.router.turn.exchange import Exchange, InFlight, LegFailedError, RejectedError
@@ -21,8 +21,25 @@ from antiphon_server.router.upstream.connection import UpstreamError
 Record = Callable[[Handle], Awaitable[None]]
 Head = Callable[[Begun], list[Header]]
 """Called once when decode has begun to answer; gives the headers for the client."""
+Unread = Callable[[], None]
+"""Called when nobody reads, nor will, the KV that prefill handed over."""
+Whole = tuple[bytes, Handle | None]
+"""A whole reply for the client, and the handle that was in it."""
 Behind = Callable[[asyncio.Task[None]], None]
 """Told of the task that sees a leg to its end after its client has left."""
+
+_STRIP = partial(strip_whole, token_ids=True)
+
+
+@contextlib.contextmanager
+def _watched(unread: Unread | None) -> Iterator[None]:
+    """Tell ``unread`` of a leg that failed and is known to be over."""
+    try:
+        yield
+    except (LegFailedError, RejectedError) as error:
+        if unread is not None and (isinstance(error, RejectedError) or error.over):
+            unread()
+        raise
 
 
 class Decode:
@@ -42,17 +59,17 @@ class Decode:
         record: Record,
         behind: Behind,
         *,
-        handed_over: bool,
+        unread: Unread | None,
     ) -> None:
-        """Decode, relay, and ``record`` the handle before the client sees the end. ``handed_over``: the body
-        carries prefill's handle.
+        """Decode, relay, and ``record`` the handle before the client sees the end. ``unread``: None where the
+        body carries no handle of prefill's.
 
         Raises:
             LegFailedError: nothing has gone to the client, so the turn may be tried again from prefill on.
             RejectedError: the client's fault.
         """
-        with InFlight(worker):
-            begun = await self._begun(request, worker, body, behind, handed_over)
+        with InFlight(worker), _watched(unread):
+            begun = await self._begun(request, worker, body, behind, unread)
             try:
                 headers = head(begun)
                 if begun.first is not None:
@@ -64,7 +81,7 @@ class Decode:
             await self._whole(request, worker, begun, reply, headers, record, behind)
 
     async def _begun(
-        self, request: TurnRequest, worker: Worker, body: bytes, behind: Behind, handed_over: bool
+        self, request: TurnRequest, worker: Worker, body: bytes, behind: Behind, unread: Unread | None
     ) -> Begun:
         leg = self._exchange.leg(
             worker,
@@ -72,7 +89,7 @@ class Decode:
             body,
             request_id=request.leg_id("d"),
             first=self._state.settings.decode_timeout,
-            repeat=not handed_over,
+            repeat=unread is None,
         )
         beginning = Beginning(leg, worker, request.ask.surface, self._state.clock)
         try:
@@ -80,8 +97,8 @@ class Decode:
         except asyncio.CancelledError:
             # Until its first byte decode may be in the middle of a pull, which a client that leaves must not
             # abort.
-            if handed_over:
-                behind(self._state.in_background(self._leave_when_begun(beginning, worker)))
+            if unread is not None:
+                behind(self._state.in_background(self._leave_when_begun(beginning, worker, unread)))
             else:
                 beginning.close()
             raise
@@ -96,21 +113,20 @@ class Decode:
         record: Record,
         behind: Behind,
     ) -> None:
-        data = await self._read_shielded(worker, begun, behind)
-        body, handle = strip(data, request.ask.token_ids)
-        if handle is None and not is_object(body):
-            worker.failed(self._state.clock())
-            raise LegFailedError(EngineFailedError("the decode engine's reply is cut off"), worker, over=True)
+        body, handle = await self._read_shielded(request, worker, begun, behind)
         if handle is not None:
             await record(handle)
         await reply.whole(200, [*headers, ("content-type", begun.content_type)], body)
 
-    async def _read_shielded(self, worker: Worker, begun: Begun, behind: Behind) -> bytes:
+    async def _read_shielded(
+        self, request: TurnRequest, worker: Worker, begun: Begun, behind: Behind
+    ) -> Whole:
+        parse = partial(strip_whole, token_ids=request.ask.token_ids)
         if begun.response.complete:  # nothing to wait for, and so nothing to shield
-            return await begun.leg.read()
+            return await begun.leg.read(parse)
         # Decode has finished and pinned its blocks when the head of a whole reply comes, and says in the body
         # which: that is read to its end though the client may leave.
-        reading = asyncio.create_task(begun.leg.read())
+        reading = asyncio.create_task(begun.leg.read(parse))
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -161,23 +177,24 @@ class Decode:
             broken = begun.leg.broken(error)
             cause = str(error)
         else:
-            broken = EngineFailedError("the decode engine failed: it ended its answer too early")
-            cause = "the stream ended without its last event"
             if not relay.done:
-                worker.failed(self._state.clock())
+                cut_off = CutOffError("its stream ended without the last event")
+                broken = begun.leg.broken(cut_off)
+                cause = str(cut_off)
         if relay.done:
             await reply.write(relay.finish(), last=True)
             return
         request.log("decode.broke_off", worker=worker.url, cause=cause)
         await reply.write(relay.broken(broken), last=True)
 
-    async def _leave_when_begun(self, beginning: Beginning, worker: Worker) -> None:
+    async def _leave_when_begun(self, beginning: Beginning, worker: Worker, unread: Unread) -> None:
         """The client left before the first byte. A stream tells with it that the pull is over; a whole reply
         comes too late to tell, so that time must do."""
         with InFlight(worker):
             try:
                 async with asyncio.timeout(self._state.settings.pull_grace):
-                    begun = await beginning.begun()
+                    with _watched(unread):
+                        begun = await beginning.begun()
             except (LegFailedError, RejectedError):
                 return
             except (TimeoutError, asyncio.CancelledError) as end:
@@ -187,15 +204,15 @@ class Decode:
                 return
             if begun.first is None:
                 with contextlib.suppress(LegFailedError):
-                    self._release(worker, strip(await begun.leg.read(), True)[1])
+                    self._release(worker, (await begun.leg.read(_STRIP))[1])
                 return
             relay = Relay(token_ids=True)
             relay.feed(begun.first)
             self._leave(begun, worker, relay)
 
-    async def _release_when_read(self, reading: asyncio.Task[bytes], worker: Worker) -> None:
+    async def _release_when_read(self, reading: asyncio.Task[Whole], worker: Worker) -> None:
         with contextlib.suppress(LegFailedError):
-            self._release(worker, strip(await reading, True)[1])
+            self._release(worker, (await reading)[1])
 
     def _leave(self, begun: Begun, worker: Worker, relay: Relay) -> None:
         """Cancel decode. Should it have finished already, nobody will use its handle: if that has come it

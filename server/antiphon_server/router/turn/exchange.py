@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from antiphon_server.protocol import LEG_HEADER, PROTOCOL, PROTOCOL_HEADER
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError, KeyRefusedError, RouterError
 from antiphon_server.router.fleet.breaker import blames_engine
 from antiphon_server.router.fleet.workers import Worker
+from antiphon_server.router.legs import CutOffError
 from antiphon_server.router.state import State
 from antiphon_server.router.turn.request import TurnRequest
 from antiphon_server.router.upstream.connection import (
     DisconnectedError,
     TimedOutError,
-    TooLargeError,
     UnsentError,
     UpstreamError,
 )
 from antiphon_server.router.upstream.upstream import Response, Sending, Timeouts
+
+T = TypeVar("T")
 
 _LEG_HEADER = LEG_HEADER.lower().encode()
 _TRACING = ("traceparent", "tracestate")
@@ -103,14 +107,14 @@ class Exchange:
         return Leg(self, worker, sending, request_id, settings.max_reply)
 
     def forget(self, worker: Worker, request_id: str) -> None:
-        """A leg was given up before it said what its engine keeps of it: let go of that."""
+        """Let go of what an engine keeps of a leg."""
         self._state.leases.release_leg(worker, request_id)
 
-    def succeeded(self, worker: Worker) -> None:
-        """The leg's whole reply has come."""
-        worker.succeeded(self._state.clock())
+    def now(self) -> float:
+        """The router's clock."""
+        return self._state.clock()
 
-    def broken(self, worker: Worker, error: UpstreamError) -> RouterError:
+    def broken(self, worker: Worker, error: UpstreamError | CutOffError) -> RouterError:
         """What the client is told when the connection failed; has the engine probed."""
         worker.failed(self._state.clock())
         self._state.workers.suspect(worker, gone=isinstance(error, UnsentError) and error.refused)
@@ -153,7 +157,7 @@ class Leg:
         self._sending = sending
         self._id = request_id
         self._longest = longest
-        self._named = False
+        self._settled = False  # what the engine keeps of it is nothing, is somebody's, or was let go of
         self._response: Response | None = None
 
     async def opened(self) -> Response:
@@ -175,19 +179,19 @@ class Leg:
         self._exchange.raise_for(self._worker, response, content)
         raise AssertionError("unreachable")
 
-    async def read(self) -> bytes:
-        """The whole body of its reply.
+    async def read(self, parse: Callable[[bytes], T]) -> T:
+        """The whole body of its reply, as ``parse`` has it, which raises CutOffError where it is none.
 
         Raises:
             LegFailedError, RejectedError
         """
         response = await self.opened()
         try:
-            content = await response.read(self._longest)
-        except UpstreamError as error:
+            parsed = parse(await response.read(self._longest))
+        except (UpstreamError, CutOffError) as error:
             raise self.failed(error) from error
-        self._exchange.succeeded(self._worker)
-        return content
+        self._worker.succeeded(self._exchange.now())
+        return parsed
 
     def close(self) -> None:
         """Wait no more. The engine sees its client leave; what it kept nevertheless, because it had finished
@@ -198,24 +202,29 @@ class Leg:
             return
         else:
             self._response.close()
-        self._forget()
+        self._lost()
 
     def handle_came(self) -> None:
         """What the engine keeps of the leg is somebody's from here on, and lasts though the leg be closed."""
-        self._named = True
+        self._settled = True
 
-    def failed(self, error: UpstreamError) -> LegFailedError:
-        """The leg's end when its connection failed; has the engine probed."""
-        return LegFailedError(self.broken(error), self._worker, over=isinstance(error, UnsentError))
+    def failed(self, error: UpstreamError | CutOffError) -> LegFailedError:
+        """The leg's end when its connection failed or its reply is none; has the engine probed."""
+        # Whatever sends half a reply is done with the leg, if it is the engine.
+        done = isinstance(error, CutOffError) and self._worker.engine.names_legs
+        return LegFailedError(self.broken(error), self._worker, over=done or isinstance(error, UnsentError))
 
-    def broken(self, error: UpstreamError) -> RouterError:
-        """What the client is told when the connection failed; has the engine probed."""
-        if isinstance(error, TimedOutError | TooLargeError):  # we hung up; the leg may have finished
-            self._forget()
+    def broken(self, error: UpstreamError | CutOffError) -> RouterError:
+        """What the client is told then; has the engine probed."""
+        if isinstance(error, UnsentError):
+            self._settled = True
+        self._lost()
         return self._exchange.broken(self._worker, error)
 
-    def _forget(self) -> None:
-        if not self._named:
+    def _lost(self) -> None:
+        """It ended before it said what the engine keeps of it."""
+        if not self._settled:
+            self._settled = True
             self._exchange.forget(self._worker, self._id)
 
     def _mine(self, response: Response) -> None:
@@ -230,7 +239,7 @@ class Leg:
             self.close()
             raise DisconnectedError(
                 f"its reply does not name the request ({LEG_HEADER}): it is another's, or something between "
-                "router and engine answers in its place or drops headers"
+                "router and engine answers in its place, drops headers or replaces X-Request-Id"
             )
 
 

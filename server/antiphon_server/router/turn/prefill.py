@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from antiphon_server.protocol import Handle, Match
 from antiphon_server.router.errors import EngineFailedError, EngineSilentError
 from antiphon_server.router.fleet.workers import Worker
-from antiphon_server.router.legs import Filled, prefill_body, read_filled
+from antiphon_server.router.legs import Filled, check_whole, prefill_body, read_filled
 from antiphon_server.router.plan.backlog import Spell
 from antiphon_server.router.plan.plan import Plan, outcome
 from antiphon_server.router.state import State
@@ -55,11 +55,11 @@ class Prefill:
         spell = rates.begin(worker.name, expected_new)
         try:
             body = prefill_body(request.ask, None)
-            data = await self._leg(request, worker, body, first=limit, repeat=True)
+            filled = await self._leg(request, worker, body, first=limit, repeat=True)
             own = rates.own(worker.name, spell)
         finally:
             rates.end(worker.name, spell)
-        prefilled = _prefilled(worker, plan, read_filled(data))
+        prefilled = _prefilled(worker, plan, filled)
         self._learn(prefilled, own, spell)
         return prefilled
 
@@ -96,7 +96,7 @@ class Prefill:
             silent = EngineSilentError(f"the prefill engine kept silent for {limit:g} s")
             raise LegFailedError(silent, worker, over=False)
         try:
-            filled = read_filled(leg.result())
+            filled = leg.result()
         except (LegFailedError, RejectedError) as error:
             self._settle(frontier, over=isinstance(error, RejectedError) or error.over)
             raise
@@ -115,13 +115,13 @@ class Prefill:
 
     async def _leg(
         self, request: TurnRequest, worker: Worker, body: bytes, *, first: float, repeat: bool
-    ) -> bytes:
+    ) -> Filled | None:
         leg = self._exchange.leg(
             worker, request, body, request_id=request.leg_id("p"), first=first, repeat=repeat
         )
         with InFlight(worker):
             try:
-                return await leg.read()
+                return await leg.read(_read)
             except asyncio.CancelledError:
                 leg.close()
                 raise
@@ -149,11 +149,13 @@ class Prefill:
         elif match in {Match.FULL, Match.CUT}:
             self._state.placement.pairs.succeeded(worker, holder)
 
-    async def _settle_later(self, leg: asyncio.Task[bytes], worker: Worker, frontier: Frontier) -> None:
+    async def _settle_later(
+        self, leg: asyncio.Task[Filled | None], worker: Worker, frontier: Frontier
+    ) -> None:
         """The client left, or went on without this leg: when it ends, free what it filled and what it
         read."""
         try:
-            filled = read_filled(await leg)
+            filled = await leg
         except (LegFailedError, RejectedError) as error:
             self._settle(frontier, over=isinstance(error, RejectedError) or error.over)
             return
@@ -166,6 +168,13 @@ class Prefill:
             self._state.leases.release_frontier(frontier)
         else:  # prefill may still be reading: freed blocks would be refilled under it
             self._state.leases.abandon(frontier)
+
+
+def _read(data: bytes) -> Filled | None:
+    filled = read_filled(data)
+    if filled is None:
+        check_whole(data)
+    return filled
 
 
 def _prefilled(worker: Worker, plan: Plan, filled: Filled | None) -> Prefilled:
