@@ -55,6 +55,19 @@ def test_a_trace_is_simulated(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "simulate.json").read_text())["results"][0]["conversations"] == 3
 
 
+def test_what_a_trace_does_not_tell_stands_in_every_report(tmp_path: Path) -> None:
+    trace = Path(__file__).parents[2] / "data" / "tau_bench"
+    code, text = call("--trace", str(trace), "--policy", "auto", "--out", str(tmp_path))
+    assert code == 0, text
+    (told, start, gaps) = json.loads((tmp_path / "simulate.json").read_text())["notes"]
+    assert told == "the source has no times: no gaps are known"
+    assert "when 10 of 10 conversations began" in start
+    assert "100 of 100 gaps between turns are not in the log" in gaps
+    for note in (told, start, gaps):
+        assert f"note: {note}" in text
+        assert f"- note: {note}\n" in (tmp_path / "simulate.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -15,16 +15,7 @@ from antiphon_server.bench.simulate.policy import POLICIES, policies
 from antiphon_server.bench.simulate.presets import preset
 from antiphon_server.bench.simulate.run import Result, SimulationError, simulate
 from antiphon_server.bench.simulate.served import Served
-from antiphon_server.bench.simulate.workload import (
-    CODING_AGENT,
-    Conversation,
-    Lane,
-    LogNormal,
-    Turn,
-    from_trace,
-)
-from antiphon_server.traces.trace import Call, Trace
-from antiphon_server.traces.trace import Conversation as Told
+from antiphon_server.bench.simulate.workload import CODING_AGENT, Conversation, Lane, LogNormal, Turn
 
 MODEL = preset("qwen3-32b-p5en")
 FLEET = Fleet(2, 2, 400_000, 400_000)
@@ -139,22 +130,6 @@ def test_agents_are_as_they_were_measured() -> None:
     assert answers[len(answers) // 2] == pytest.approx(213, rel=0.05)
     assert sum(answers) / len(answers) == pytest.approx(440, rel=0.1)
     assert max(t.prompt for t in turns) <= 160_000 * 1.01
-
-
-def test_a_trace_is_served_as_it_was_logged() -> None:
-    calls = (
-        Call(1000, 50, at=0.0, gap=None),
-        Call(1200, 60, at=9.0, gap=4.0, shared=1050),
-        Call(700, 70, at=30.0, gap=8.0, shared=300),
-    )
-    lane = from_trace(Trace("test", (Told("talk", calls),)), seed=1)[0]
-    turns = lane.conversations[0].turns
-    assert [(turn.gap, turn.prompt, turn.answer) for turn in turns] == [
-        (0.0, 1000, 50),
-        (4.0, 1200, 60),
-        (8.0, 700, 70),
-    ]
-    assert [turn.keeps for turn in turns] == [None, None, 300]
 
 
 def test_lanes_ask_in_turn() -> None:

@@ -11,6 +11,8 @@ from antiphon_server.bench.bounds import finite, share
 from antiphon_server.failing import fail
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.progress import Progress
 
@@ -91,7 +93,7 @@ def simulate(
             return
         fleet = Fleet(prefill, decode, kv, kv, prefill_cache=cache)
         chosen = policies([name.strip() for name in policy.split(",")])
-        lanes, traffic = _traffic(conversations, turns, window, trace, copies, seed)
+        lanes, traffic, notes = _traffic(conversations, turns, window, trace, copies, seed)
         rates = _rates(model, fit)
         settings: dict[str, object] = {} if budget is None else {"keep_share": budget}
         results, spent = [], []
@@ -107,7 +109,7 @@ def simulate(
         fail(_plain(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    report = Report(LABEL, rates, fleet, traffic, seed, settings, tuple(results))
+    report = Report(LABEL, rates, fleet, traffic, notes, seed, settings, tuple(results))
     console.print(tables(report))
     _show_rates(console, rates)
     write_json(report.without_samples(), out / "simulate.json")
@@ -190,11 +192,12 @@ def _traffic(
     trace: list[Path] | None,
     copies: int,
     seed: int,
-) -> tuple[list[Lane], str]:
-    """Conversations, and what they are in words."""
+) -> tuple[Sequence[Lane], str, tuple[str, ...]]:
+    """Conversations, what they are in words, and notes on them."""
     from dataclasses import replace
 
-    from antiphon_server.bench.simulate.workload import CODING_AGENT, from_trace
+    from antiphon_server.bench.simulate.traced import from_trace
+    from antiphon_server.bench.simulate.workload import CODING_AGENT
     from antiphon_server.traces.read import read
 
     if trace:
@@ -204,8 +207,9 @@ def _traffic(
                 f"--copies {copies} of {calls} calls are more than the {MOST_TURNS} turns that a run may "
                 "have: lower it"
             )
-        lanes = from_trace(told, window=window, copies=copies, seed=seed)
-        return lanes, f"{len(lanes)} conversations of {', '.join(map(str, trace))} ({told.format})"
+        found = from_trace(told, window=window, copies=copies, seed=seed)
+        named = f"{', '.join(map(str, trace))} ({told.format})"
+        return found.lanes, f"{len(found.lanes)} conversations of {named}", found.notes
     if turns is not None and conversations * turns > MOST_TURNS:
         raise ValueError(
             f"--conversations {conversations} of --turns {turns} are more than the {MOST_TURNS} turns that a "
@@ -216,7 +220,7 @@ def _traffic(
         turns=CODING_AGENT.turns if turns is None else turns,
         window=CODING_AGENT.window if window is None else window,
     )
-    return work.lanes(conversations, seed), f"{conversations} conversations of {work.name}"
+    return work.lanes(conversations, seed), f"{conversations} conversations of {work.name}", ()
 
 
 def _curve(console: Console, fit: str | None, out: Path) -> None:

@@ -14,12 +14,14 @@ LABEL = "SIMULATION: the router's own decisions over modelled engines, on counte
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``traffic``: what was served. ``settings``: the router's, where they differ from its defaults."""
+    """``traffic``: what was served. ``notes``: what of it was left out, drawn or assumed. ``settings``: the
+    router's, where they differ from its defaults."""
 
     label: str
     model: RateModel
     fleet: Fleet
     traffic: str
+    notes: tuple[str, ...]
     seed: int
     settings: Mapping[str, object]
     results: tuple[Result, ...]

@@ -73,13 +73,15 @@ def tables(report: Report) -> RenderableType:
             grid.add(*row(result))
         parts += [grid, Text()]
     parts += [Text(line) for line in report.conditions()[1:]]
+    parts += [Text(f"note: {note}") for note in report.notes]
     return Group(*parts)
 
 
 def markdown(report: Report) -> str:
     """Both tables, the rates and their errors."""
     lines = ["# Simulated fleet", "", f"**{report.label}**", ""]
-    lines += [f"- {line}" for line in report.conditions()[1:]] + [""]
+    lines += [f"- {line}" for line in report.conditions()[1:]]
+    lines += [f"- note: {note}" for note in report.notes] + [""]
     for columns, row in ((TTFT, ttft_row), (LOAD, load_row)):
         lines += _grid(columns, [row(result) for result in report.results])
     lines += ["## Rates", "", *rates_markdown(report.model)]

@@ -8,10 +8,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from antiphon_server.traces.prefix import Change, repeats
-from antiphon_server.traces.trace import Conversation as Told
-from antiphon_server.traces.trace import Trace
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -143,35 +139,6 @@ compactions. Assumed: the spread of first prompts, and what of them is shared (s
 15,000 tokens in the recorded sessions that the tests read)."""
 
 WORKLOADS = {CODING_AGENT.name: CODING_AGENT}
-
-
-def from_trace(trace: Trace, *, window: float | None = None, copies: int = 1, seed: int = 1) -> list[Lane]:
-    """A trace's conversations, closed loop. They begin when they did, or at random within ``window`` seconds.
-
-    Pauses that the trace does not tell are drawn from :data:`CODING_AGENT`.
-    """
-    source = random.Random(seed)
-    lanes: list[Lane] = []
-    for copy in range(copies):
-        for told in trace.conversations:
-            start = told.calls[0].at if told.calls and window is None else None
-            if start is None:
-                start = source.uniform(0.0, window if window is not None else CODING_AGENT.window)
-            turns = _turns(told, trace.block_size, source)
-            if turns:
-                lanes.append(Lane((Conversation(f"{told.name}.{copy}", start, turns),)))
-    return lanes
-
-
-def _turns(told: Told, block_size: int | None, source: random.Random) -> tuple[Turn, ...]:
-    turns: list[Turn] = []
-    for call, repeat in zip(told.calls, repeats(told, block_size), strict=True):
-        gap = call.gap if call.gap is not None else CODING_AGENT.gap.draw(source)
-        keeps = None
-        if repeat is not None and (repeat.change is not Change.EXTENSION or repeat.most < repeat.held):
-            keeps = repeat.most
-        turns.append(Turn(gap if turns else 0.0, max(1, call.prompt), max(1, call.answer), keeps))
-    return tuple(turns)
 
 
 def scaled(lanes: Sequence[Lane], factor: float) -> list[Lane]:
