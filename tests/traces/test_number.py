@@ -39,12 +39,22 @@ def test_numbers() -> None:
         "2026-01-01T09:00:00+09:00",
         1767225600,
         1767225600e3,
+        "2026-01-01 00:00:00 UTC",
+        "2026-01-01T00:00:00GMT",
+        "2026-01-01 00:00:00 Z",
+        "2026-01-01 09:00:00 +0900",
+        "2026-01-01 00:00:00 +0000 UTC",
+        "01/Jan/2026:09:00:00 +0900",
+        "[01/Jan/2026:00:00:00 +0000]",
+        "Thu, 01 Jan 2026 00:00:00 GMT",
     ],
 )
 def test_moments(value: Any) -> None:
     assert moment(value) == 1767225600.0
 
 
-@pytest.mark.parametrize("value", ["yesterday", "", None, {}, "0001-01-01T00:00:00+23:00"])
+@pytest.mark.parametrize(
+    "value", ["yesterday", "", "UTC", " ", "1/2/2026 10:00", None, {}, "0001-01-01T00:00:00+23:00"]
+)
 def test_no_moment(value: Any) -> None:
     assert moment(value) is None

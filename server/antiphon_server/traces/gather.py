@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from antiphon_server.traces.chain import chained
+from antiphon_server.traces.clock import is_relative, order, plausible
 from antiphon_server.traces.gaps import unsure_note, with_gaps
 from antiphon_server.traces.pool import Pool
 from antiphon_server.traces.trace import Call, Conversation
@@ -15,13 +17,15 @@ from antiphon_server.traces.trace import Call, Conversation
 @dataclass(frozen=True, slots=True)
 class Logged:
     """A call as logged; its time is one of the clock's. ``conversation``: its id, None where it has none.
-    ``weak``: an id that may be of this call alone. ``answered``: the log has the answer, or its length."""
+    ``weak``: an id that may be of this call alone. ``answered``: the log has the answer, or its length.
+    ``told``: what the log has as its time; None where it has none."""
 
     call: Call
     conversation: str | None = None
     weak: str | None = None
     parent: str | None = None
     answered: bool = True
+    told: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class _Group:
 def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], list[str]]:
     """Conversations, and notes. Their times begin with the first call's."""
     logged, again = _once(logged)
-    logged = _in_time(logged)
+    logged, notes = _in_time(logged)
     common = {name for name, times in Counter(each.weak for each in logged if each.weak).items() if times > 1}
     named: dict[tuple[str, str | None], list[Logged]] = {}
     loose: list[Logged] = []
@@ -47,7 +51,8 @@ def gathered(logged: Sequence[Logged], pool: Pool) -> tuple[list[Conversation], 
             loose.append(each)
         else:
             named.setdefault((name, each.call.model), []).append(each)
-    notes = [again_note(again, "calls")] if again else []
+    if again:
+        notes.append(again_note(again, "calls"))
     models: dict[str, str | None] = {}
     for name, model in named:
         models.setdefault(name, model)
@@ -85,17 +90,36 @@ def _once(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
     return found, len(logged) - len(found)
 
 
-def _in_time(logged: Sequence[Logged]) -> list[Logged]:
-    """In order, where all have a time; from the first one's."""
-    times = [each.call.at for each in logged if each.call.at is not None]
-    if not times:
-        return list(logged)
-    began = min(times)
-    moved = [
-        each if each.call.at is None else replace(each, call=replace(each.call, at=each.call.at - began))
-        for each in logged
-    ]
-    return sorted(moved, key=lambda each: each.call.at or 0.0) if len(times) == len(moved) else moved
+def _in_time(logged: Sequence[Logged]) -> tuple[list[Logged], list[str]]:
+    """In order; their times from the first one's. And notes about times."""
+    times = plausible([each.call.at for each in logged])
+    began = min((at for at in times if at is not None), default=0.0)
+    moved = [_at(logged[i], times[i], began) for i in order(times)]
+    return moved, _time_notes(logged, times)
+
+
+def _at(each: Logged, at: float | None, began: float) -> Logged:
+    return replace(each, call=replace(each.call, at=None if at is None else at - began))
+
+
+def _time_notes(logged: Sequence[Logged], times: Sequence[float | None]) -> list[str]:
+    """``times``: those that are taken to be right."""
+    notes = []
+    lost = [each for each, at in zip(logged, times, strict=True) if at is None]
+    far = [each.told for each in lost if each.call.at is not None]
+    unread = [each.told for each in lost if each.call.at is None and each.told is not None]
+    if far:
+        notes.append(
+            f"{len(far)} calls have a time more than a year from most others' and count as without, first "
+            f"{far[0]!r:.60}"
+        )
+    if unread:
+        notes.append(f"{len(unread)} calls have a time that cannot be read, first {unread[0]!r:.60}")
+    if 0 < (without := len(lost) - len(far) - len(unread)) < len(logged):
+        notes.append(f"{without} calls have no time")
+    if is_relative(times):
+        notes.append("times do not count from 1970: they are taken to be in seconds")
+    return notes
 
 
 def _named(

@@ -10,7 +10,7 @@ from antiphon_server.traces.formats import messages
 from antiphon_server.traces.formats.embedded import opened
 from antiphon_server.traces.formats.exchange import Answered, Asked, answered, asked
 from antiphon_server.traces.formats.format import Format, Reading
-from antiphon_server.traces.formats.record import conversation, failed, parent, times, trace
+from antiphon_server.traces.formats.record import conversation, failed, parent, time_told, times, trace
 from antiphon_server.traces.formats.usage import Usage, usage_in
 from antiphon_server.traces.gather import Logged, gathered
 from antiphon_server.traces.pool import Pool
@@ -165,7 +165,8 @@ class Reader:
         if response.id is not None and history is not None and reply is not None and "output" in _raw(record):
             self._stored[response.id] = (*history, reply)
         known = usage.answer is not None or reply is not None
-        return Logged(call, conversation(record, body), trace(record), parent(record, body), known)
+        told = time_told(record, response.created)
+        return Logged(call, conversation(record, body), trace(record), parent(record, body), known, told)
 
     def end(self) -> Reading:
         for half in self._halves.values():

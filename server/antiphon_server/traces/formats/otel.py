@@ -107,7 +107,7 @@ class Reader:
             agent = _word(said, _AGENT)
             conversation = f"{span.trace}/{agent}" if agent else span.trace
             self._traced += 1
-        return Logged(call, conversation, answered=known)
+        return Logged(call, conversation, answered=known, told=span.told)
 
     def end(self) -> Reading:
         found, notes = gathered(self._logged, self._pool)

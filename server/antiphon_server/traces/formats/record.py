@@ -123,6 +123,12 @@ def times(record: Mapping[str, Any], created: Any) -> tuple[float | None, float 
     return (moment(created) if at is None else at), seconds, ttft
 
 
+def time_told(record: Mapping[str, Any], created: Any) -> Any:
+    """What stands where its time should, as it stands there; None where nothing does."""
+    said = (*(record.get(name) for name in (*_STARTS, *_ENDS)), created)
+    return next((found for found in said if found is not None and found != ""), None)
+
+
 def failed(record: Mapping[str, Any]) -> bool:
     """Whether no answer came."""
     response = record.get("response")

@@ -11,7 +11,8 @@ from antiphon_server.traces.moment import moment
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``begun``, ``ended``: since the epoch. ``events``: name and attributes."""
+    """``begun``, ``ended``: since the epoch. ``told``: its beginning as the file has it. ``events``: name and
+    attributes."""
 
     name: str
     trace: str | None
@@ -20,6 +21,7 @@ class Span:
     ended: float | None
     attributes: Mapping[str, Any]
     events: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=())
+    told: Any = None
 
 
 def is_spans(value: Any) -> bool:
@@ -59,18 +61,20 @@ def _span(span: Mapping[str, Any]) -> Span:
             (found for name in names if (found := span.get(name, context.get(name))) is not None), None
         )
 
+    began = first("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
     trace, own = first("traceId", "trace_id"), first("spanId", "span_id", "id")
     return Span(
         str(span.get("name") or ""),
         trace if isinstance(trace, str) else None,
         own if isinstance(own, str) else None,
-        moment(first("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")),
+        moment(began),
         moment(first("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")),
         attributes(span.get("attributes")),
         tuple(
             (str(event.get("name") or ""), attributes(event.get("attributes")))
             for event in _maps(span.get("events"))
         ),
+        began,
     )
 
 

@@ -66,7 +66,8 @@ class Reader:
             path=path,
             reason=reason if isinstance(reason, str) else None,
         )
-        self._logged.append(Logged(call, conversation if isinstance(conversation, str) else None))
+        name = conversation if isinstance(conversation, str) else None
+        self._logged.append(Logged(call, name, told=value.get("time")))
 
     def end(self) -> Reading:
         found, notes = gathered(self._logged, self._pool)
