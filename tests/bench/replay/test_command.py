@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from antiphon_server.bench.replay.play import Player
 from antiphon_server.cli import app
 from antiphon_server.simulator import Fault
 from antiphon_server.traces.read import read
@@ -222,6 +224,25 @@ def test_gaps_pass_between_an_answer_and_the_next_turn(
             assert turn["gap"] == pytest.approx(min(20.0, gap) / 100)
             assert turn["at"] >= before["at"] + before["total"] + turn["gap"]
     assert max(turn["gap"] for turn in found) == 0.2
+
+
+class _BegunError(Exception):
+    pass
+
+
+def test_how_long_the_gaps_take_is_told_before_the_first_turn(
+    simulated_stack: Any, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin(*_: object) -> None:
+        raise _BegunError
+
+    monkeypatch.setattr(Player, "warm_up", begin)
+    result = play("--router", simulated_stack().router, "--scale", "64", time="real")
+    assert isinstance(result.exception, _BegunError), result.output
+    calls = [call for c in read([DATA / "coding_agents"]).conversations for call in c.calls[1:]]
+    hours = math.floor(sum(call.gap or 0.0 for call in calls) / 360) / 10
+    assert f"gaps alone take at least {hours:g} h with one client; the longest" in result.output
+    assert "--longest-gap bounds each" in result.output
 
 
 def test_gain_that_no_machine_reaches_fails(simulated_stack: Any, play: Play) -> None:

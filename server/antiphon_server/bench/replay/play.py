@@ -21,6 +21,7 @@ from antiphon_server.bench.arms import Arm
 from antiphon_server.bench.engines import Engines
 from antiphon_server.bench.replay.declines import declines, since
 from antiphon_server.bench.replay.difference import Difference, first_difference
+from antiphon_server.bench.replay.forecast import groups
 from antiphon_server.bench.replay.history import History
 from antiphon_server.bench.replay.pace import Pace
 from antiphon_server.bench.replay.record import Served
@@ -114,9 +115,8 @@ class Player:
         drifts on the machine meets all of them.
         """
         self._begun = self._clock()
-        size = len(scripts) if len(self._arms) == 1 else self._manner.clients
-        for number, begin in enumerate(range(0, len(scripts), size)):
-            group = scripts[begin : begin + size]
+        parts = groups(scripts, clients=self._manner.clients, arms=len(self._arms))
+        for number, group in enumerate(parts):
             heard: dict[str, dict[str, list[Timed]]] = {}
             shift = number % len(self._arms)
             for arm in (*self._arms[shift:], *self._arms[:shift]):

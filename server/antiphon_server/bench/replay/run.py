@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from antiphon_server.bench.replay.forecast import forecast
 from antiphon_server.bench.replay.idle import idle
 from antiphon_server.bench.replay.play import Manner, Played, Player
 from antiphon_server.bench.replay.record import Ratio, Replay, Served, ratio_of, rows_of, total_of
@@ -70,7 +71,8 @@ def run(
     played = scripts(trace, size=size, pace=manner.pace, ruler=manner.ruler, choice=choice, tools=tools)
     planned = sum(len(script.turns) for script in played)
     setting = _setting(trace, played, size, manner, choice, warm)
-    for line in (*trace.notes, *setting):
+    length = forecast(played, manner.pace, clients=manner.clients, arms=len(names))
+    for line in (*trace.notes, *setting, *([length] if length else [])):
         console.print(line, markup=False, highlight=False)
     with _Screen(console, planned * len(names)) as watcher, _quiet():
         found = asyncio.run(_play(target, manner, played, watcher, warm))
