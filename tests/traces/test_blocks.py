@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon_server.traces.error import TraceError
+from antiphon_server.traces.prefix import repeats
 from antiphon_server.traces.read import read
 from antiphon_server.traces.trace import Trace
 
@@ -126,6 +127,54 @@ def test_ids_of_two_files_are_not_the_same(tmp_path: Path) -> None:
     assert (trace.shared_blocks, trace.one_clock) == (False, False)
     assert [(c.name, c.guessed) for c in trace.conversations] == [("a-1", True), ("b-1", True)]
     assert read([tmp_path / "a.jsonl"]).one_clock
+
+
+def test_sessions_of_mooncake_are_conversations(lines: Lines) -> None:
+    """Blocks of different sessions that go on from each other's, and one's that do not, change nothing."""
+    trace = lines(
+        {**mooncake(0, 1200, [0, 1, 2]), "session_id": "a"},
+        {**mooncake(500, 1900, [0, 1, 2, 3]), "session_id": "b"},
+        {**mooncake(9000, 1500, [7, 8, 9]), "session_id": "a"},
+    )
+    assert [(c.name, c.guessed, len(c.calls)) for c in trace.conversations] == [
+        ("a", False, 2),
+        ("b", False, 1),
+    ]
+    assert [call.gap for call in trace.conversations[0].calls] == [None, 9.0]
+    assert not any("names no conversations" in note for note in trace.notes)
+
+
+def test_rows_of_a_session_without_blocks_add_to_its_last_prompt(lines: Lines) -> None:
+    row = {"session_id": 1, "input_length": 150, "output_length": 20}
+    trace = lines(
+        {**row, "input_length": 700, "hash_ids": [1, 2]}, {**row, "delay": 2000}, {**row, "delay": 500}
+    )
+    (conversation,) = trace.conversations
+    assert [(call.prompt, call.shared, call.gap) for call in conversation.calls] == [
+        (700, None, None),
+        (870, 720, 2.0),
+        (1040, 890, 0.5),
+    ]
+    found = [r.shared for r in repeats(conversation, trace.block_size) if r is not None]
+    assert found == [720, 890]
+    assert trace.notes == (
+        "2 rows have no hash_ids: their length is taken to be what a turn adds to the last prompt and its "
+        "answer",
+    )
+
+
+def test_rows_without_a_session_need_time_and_blocks(lines: Lines) -> None:
+    for name in ("timestamp", "hash_ids"):
+        row = {key: value for key, value in mooncake(0, 600, [0, 1]).items() if key != name}
+        with pytest.raises(TraceError, match=r'"timestamp", .* or "session_id"'):
+            lines(row, format="mooncake")
+
+
+def test_time_of_mooncake_far_from_the_others_counts_as_none(lines: Lines) -> None:
+    rows = [mooncake(at, 600, [i, i + 1]) for i, at in enumerate((0, 1000, 10**300))]
+    trace = lines(*rows)
+    assert sorted(str(call.at) for c in trace.conversations for call in c.calls) == ["0.0", "1.0", "None"]
+    assert "1 rows have a time more than a year from most others' and count as without" in trace.notes
 
 
 def test_size_of_blocks_is_needed(lines: Lines) -> None:

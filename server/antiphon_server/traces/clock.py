@@ -21,6 +21,10 @@ def plausible(times: Sequence[float | None]) -> list[float | None]:
     return [at if at is not None and abs(at - middle) <= _FAR else None for at in times]
 
 
+def far_note(far: int, what: str) -> str:
+    return f"{far} {what} have a time more than a year from most others' and count as without"
+
+
 def is_relative(times: Sequence[float | None]) -> bool:
     """Whether these count from when something began, which tells nothing about their unit."""
     known = [at for at in times if at is not None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from antiphon_server.traces.chain import chained
-from antiphon_server.traces.clock import is_relative, order, plausible
+from antiphon_server.traces.clock import far_note, is_relative, order, plausible
 from antiphon_server.traces.gaps import unsure_note, with_gaps
 from antiphon_server.traces.pool import Pool
 from antiphon_server.traces.trace import Call, Conversation
@@ -109,10 +109,7 @@ def _time_notes(logged: Sequence[Logged], times: Sequence[float | None]) -> list
     far = [each.told for each in lost if each.call.at is not None]
     unread = [each.told for each in lost if each.call.at is None and each.told is not None]
     if far:
-        notes.append(
-            f"{len(far)} calls have a time more than a year from most others' and count as without, first "
-            f"{far[0]!r:.60}"
-        )
+        notes.append(f"{far_note(len(far), 'calls')}, first {far[0]!r:.60}")
     if unread:
         notes.append(f"{len(unread)} calls have a time that cannot be read, first {unread[0]!r:.60}")
     if 0 < (without := len(lost) - len(far) - len(unread)) < len(logged):
