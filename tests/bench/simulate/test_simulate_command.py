@@ -71,11 +71,12 @@ def test_what_a_trace_does_not_tell_stands_in_every_report(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--policy", "warm"), "no policy 'warm'"),
-        (("--model", "llama"), "no rate model 'llama'"),
-        (("--prefill", "65"), "prefills is 65: choose 1 to 64"),
+        (("--policy", "cold,warm"), "--policy 'warm' is no policy: choose from cold, proxy, off"),
+        (("--model", "llama"), "--model 'llama' has no rates: choose from qwen3-32b-p5en, glm"),
+        (("--prefill", "65"), "--prefill 65: choose 1 to 64"),
+        (("--decode", "65"), "--decode 65: choose 1 to 64"),
         (("--fit", "nowhere.json"), "nowhere.json cannot be read"),
-        (("--kv", "1000"), "an engine holds 1000"),
+        (("--kv", "1000"), "an engine holds 1000: raise --kv"),
         (("--budget", "2"), "--budget"),
         (("--budget", "nan"), "--budget"),
         (("--conversations", "99999999999"), "--conversations"),

@@ -105,13 +105,13 @@ def test_nothing_to_simulate_is_said() -> None:
 
 
 def test_fleets_have_a_size() -> None:
-    with pytest.raises(ValueError, match="prefills is 65: choose 1 to 64"):
+    with pytest.raises(ValueError, match="--prefill 65: choose 1 to 64"):
         Fleet(65, 1)
 
 
 def test_policies_are_named() -> None:
     assert [each.name for each in policies(["auto", "cold", "auto"])] == ["auto", "cold"]
-    with pytest.raises(ValueError, match="no policy 'warm': choose from cold, proxy"):
+    with pytest.raises(ValueError, match="--policy 'warm' is no policy: choose from cold, proxy"):
         policies(["warm"])
 
 

@@ -27,9 +27,9 @@ class Fleet:
     prefill_lease: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("prefills", "decodes"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise ValueError(f"{name} is {getattr(self, name)}: choose 1 to {MOST} engines of a role")
+        for option, engines in (("--prefill", self.prefills), ("--decode", self.decodes)):
+            if not 1 <= engines <= MOST:
+                raise ValueError(f"{option} {engines}: choose 1 to {MOST} engines of a role")
         for name in ("prefill_tokens", "decode_tokens", "block", "sequences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")

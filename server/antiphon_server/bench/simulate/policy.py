@@ -42,5 +42,5 @@ def policies(names: list[str]) -> tuple[Policy, ...]:
     """
     unknown = [name for name in names if name not in POLICIES]
     if unknown:
-        raise ValueError(f"no policy {unknown[0]!r}: choose from {', '.join(POLICIES)}")
+        raise ValueError(f"--policy {unknown[0]!r} is no policy: choose from {', '.join(POLICIES)}")
     return tuple(POLICIES[name] for name in dict.fromkeys(names))

@@ -59,7 +59,7 @@ def preset(name: str) -> RateModel:
         ValueError: there is none of that name.
     """
     if name not in _FITTED:
-        raise ValueError(f"no rate model {name!r}: choose from {', '.join(_FITTED)}, or --fit a sweep")
+        raise ValueError(f"--model {name!r} has no rates: choose from {', '.join(_FITTED)}, or --fit a sweep")
     return base(name, PUBLISHED[name], **_FITTED[name])
 
 

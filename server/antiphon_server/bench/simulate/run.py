@@ -125,7 +125,7 @@ def _check(lanes: Sequence[Lane], fleet: Fleet) -> None:
             if most > room:
                 raise SimulationError(
                     f"conversation {conversation.name} comes to {most} tokens, but an engine holds {room}: "
-                    "give the engines more KV, or leave it out"
+                    "raise --kv, or leave it out"
                 )
 
 
