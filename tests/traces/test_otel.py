@@ -67,6 +67,11 @@ def only(trace: Trace) -> Call:
     return call
 
 
+def test_tempo_s_name_for_resources(lines: Lines) -> None:
+    (spans,) = otlp(span(TOKENS)).values()
+    assert only(lines({"batches": spans})).prompt == 14
+
+
 @pytest.mark.parametrize("as_text", [True, False])
 def test_messages_of_the_conventions(lines: Lines, as_text: bool) -> None:
     call = {"type": "tool_call", "id": "1", "name": "ls", "arguments": {"path": "/"}}

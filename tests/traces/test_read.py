@@ -117,7 +117,7 @@ def test_unknown_format_names_those_there_are(tmp_path: Path) -> None:
 def test_what_is_in_no_format_is_named_with_what_it_has(tmp_path: Path) -> None:
     path = put(tmp_path / "x.json", {"a": 1, "b": 2})
     with pytest.raises(
-        TraceError, match=r"x\.json: this is in no format that is known: it has a, b; name the"
+        TraceError, match=r"x\.json: this is in no format that is known: it has a, b; expected"
     ):
         read([path])
 
@@ -229,3 +229,28 @@ def test_log_of_growing_histories_is_held_once(tmp_path: Path) -> None:
     assert len(conversation.calls) == 200
     assert held < size / 10
     assert peak < size / 3
+
+
+@pytest.mark.parametrize("beside", [{}, {"object": "list", "has_more": False}, {"meta": {"page": 1}}])
+def test_list_of_a_page_is_read(tmp_path: Path, beside: dict[str, Any]) -> None:
+    path = put(tmp_path / "x.json", {"data": [TALK, TALK], **beside})
+    assert [conversation.name for conversation in read([path]).conversations] == ["x-1", "x-2"]
+
+
+def test_data_of_something_else_is_no_list_of_documents(tmp_path: Path) -> None:
+    path = put(tmp_path / "x.json", {"data": [{"embedding": []}], **TALK})
+    assert [conversation.name for conversation in read([path]).conversations] == ["x-1"]
+
+
+def test_unknown_keys_are_told_with_those_that_were_expected(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match='it has an empty object; expected "messages" or a "request"'):
+        read([put(tmp_path / "x.json", {})])
+    for name in FORMATS:
+        with pytest.raises(TraceError, match=rf"\b{name}\b"):
+            read([put(tmp_path / "x.json", {})])
+
+
+def test_error_says_why_no_call_is_left(lines: Callable[..., Trace]) -> None:
+    failed = {"request": {"model": "m", "messages": [TALK["messages"][0]]}, "status_code": 500}
+    with pytest.raises(TraceError, match=r"\(openai_log\): 2 calls that failed were left out$"):
+        lines(failed, failed)

@@ -36,6 +36,11 @@ _ALL = (
 """Those that more documents fit come later."""
 FORMATS: dict[str, str] = {each.name: each.description for each in _ALL}
 """What each of them is, in a line, by name."""
+_EXPECTED = (
+    'expected "messages" or a "request" and its "response" (openai_log, messages), "resourceSpans" (otel), '
+    '"event" (turn_log), "trajectory" (swe_agent), "requests" (coding_agents), "hash_ids" (mooncake) or '
+    '"filetype" (vllm_multi_turn): docs/traces.md shows them'
+)
 _HEAD = 64
 """Documents by which a file's format is told."""
 
@@ -134,9 +139,8 @@ class _Faults:
             return
         faulty = next((f"{d.where}: {d.fault}" for d in head if d.fault is not None), None)
         keys = next((sorted(d.value)[:8] for d in head if isinstance(d.value, dict)), None)
-        has = f"it has {', '.join(keys)}" if keys else "it has no objects"
-        said = faulty or f"{path}: this is in no format that is known: {has}"
-        self._files.append(f"{said}; name the format, or see which there are: {', '.join(FORMATS)}")
+        has = "it has no objects" if keys is None else f"it has {', '.join(keys) or 'an empty object'}"
+        self._files.append(faulty or f"{path}: this is in no format that is known: {has}; {_EXPECTED}")
 
     def check(self) -> None:
         if self._files and not self.read:
@@ -157,8 +161,10 @@ class _Faults:
 def _trace(readings: Sequence[tuple[Format, Reading]], faults: _Faults) -> Trace:
     conversations = tuple(chain.from_iterable(reading.conversations for _, reading in readings))
     if not conversations:
+        said = "; ".join(dict.fromkeys(chain.from_iterable(reading.notes for _, reading in readings)))
         raise TraceError(
             f"no model call is in what was read ({', '.join(each.name for each, _ in readings)})"
+            f"{': ' if said else ''}{said}"
         )
     sizes = {each.name: reading.block_size for each, reading in readings}
     if len(set(sizes.values())) > 1:

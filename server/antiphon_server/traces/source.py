@@ -16,6 +16,7 @@ from antiphon_server.traces.error import TraceError
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """Of the files that are read in a folder, each also with .gz."""
+_PAGE = ("data", "meta")
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
@@ -173,10 +174,23 @@ def _several(path: Path, text: bytes, fault: Exception) -> Iterator[Document]:
 
 
 def _items(path: Path, line: int, value: Any) -> Iterator[Document]:
-    """A list of messages is one document: a conversation."""
+    """A list of messages is one document: a conversation. Platforms answer with pages of a list."""
+    if isinstance(value, dict) and _is_page(value):
+        value = value["data"]
     if not isinstance(value, list) or (value and isinstance(value[0], dict) and "role" in value[0]):
         yield Document(path, line, value)
         return
     value.reverse()
     for item in range(1, len(value) + 1):
         yield Document(path, line, value.pop(), item)
+
+
+def _is_page(value: dict[str, Any]) -> bool:
+    """Whether it has nothing but a list of objects, and what says which part of all these are."""
+    data = value.get("data")
+    return (
+        isinstance(data, list)
+        and bool(data)
+        and all(isinstance(item, dict) for item in data)
+        and not any(isinstance(beside, dict | list) for name, beside in value.items() if name not in _PAGE)
+    )

@@ -8,6 +8,8 @@ from typing import Any
 
 from antiphon_server.traces.moment import moment
 
+_SCOPES = ("scopeSpans", "instrumentationLibrarySpans")
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -25,7 +27,18 @@ class Span:
 
 
 def is_spans(value: Any) -> bool:
-    return isinstance(value, Mapping) and (isinstance(value.get("resourceSpans"), list) or _is_span(value))
+    return isinstance(value, Mapping) and (_resources(value) is not None or _is_span(value))
+
+
+def _resources(value: Mapping[str, Any]) -> list[Any] | None:
+    """Of OTLP; Tempo has another name for them, and others use that for other things."""
+    if isinstance(found := value.get("resourceSpans"), list):
+        return found
+    found = value.get("batches")
+    spanned = isinstance(found, list) and any(
+        name in resource for resource in _maps(found) for name in _SCOPES
+    )
+    return found if spanned else None
 
 
 def _is_span(value: Mapping[str, Any]) -> bool:
@@ -37,12 +50,12 @@ def spans(value: Any) -> Iterator[Span]:
     """Of a document."""
     if not isinstance(value, Mapping):
         return
-    if not isinstance(value.get("resourceSpans"), list):
+    if (resources := _resources(value)) is None:
         if _is_span(value):
             yield _span(value)
         return
-    for resource in _maps(value["resourceSpans"]):
-        for scope in _maps(resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans")):
+    for resource in _maps(resources):
+        for scope in _maps(next((resource[name] for name in _SCOPES if resource.get(name)), None)):
             for span in _maps(scope.get("spans")):
                 yield _span(span)
 
