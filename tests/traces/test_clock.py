@@ -84,6 +84,21 @@ def test_times_from_something_else_than_1970_are_in_seconds_and_the_note_says_so
     assert trace.notes == ("times do not count from 1970: they are taken to be in seconds",)
 
 
+@pytest.mark.parametrize(("name", "noted"), [("duration", True), ("duration_ms", False)])
+def test_durations_longer_than_the_time_to_the_next_call_are_told(
+    lines: Lines, name: str, noted: bool
+) -> None:
+    log = [{**call(turn, NOON + 30 * turn), "seconds": None, name: 2500} for turn in range(4)]
+    notes = lines(*log).notes
+    assert any(note.startswith("3 of 3 answers take longer than it is to the") for note in notes) is noted
+    assert len(notes) == noted
+
+
+def test_few_long_durations_are_no_question_of_units(lines: Lines) -> None:
+    log = [{**call(turn, NOON + 30 * turn), "seconds": 40 if turn < 2 else 2} for turn in range(5)]
+    assert not lines(*log).notes
+
+
 @pytest.mark.parametrize("without", range(4))
 def test_newest_first_with_a_time_missing(lines: Lines, without: int) -> None:
     log = [call(turn, None if turn == without else NOON + 10 * turn) for turn in range(4)]

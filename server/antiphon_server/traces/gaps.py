@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from antiphon_server.traces.trace import Call
 
@@ -28,3 +29,22 @@ def with_gaps(calls: Sequence[Call]) -> tuple[tuple[Call, ...], int]:
 
 def unsure_note(unsure: int) -> str:
     return f"{unsure} gaps hold the answer before them, too: nothing says how long it took"
+
+
+def long_note(conversations: Iterable[Sequence[Call]]) -> str | None:
+    """Where most answers end after the next request has begun. Some agents ask so; but times and durations in
+    different units look alike."""
+    pairs = [
+        last.seconds > call.at - last.at
+        for calls in conversations
+        for last, call in pairwise(calls)
+        if last.seconds is not None and last.at is not None and call.at is not None
+    ]
+    long = sum(pairs)
+    if 2 * long <= len(pairs):
+        return None
+    return (
+        f"{long} of {len(pairs)} answers take longer than it is to the conversation's next call: are "
+        'durations in seconds (in ms only under names like "duration_ms"), and times in one unit? docs/traces.md names '
+        "the units"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from antiphon_server.traces.chain import chained
 from antiphon_server.traces.clock import far_note, is_relative, order, plausible
-from antiphon_server.traces.gaps import unsure_note, with_gaps
+from antiphon_server.traces.gaps import long_note, unsure_note, with_gaps
 from antiphon_server.traces.pool import Pool
 from antiphon_server.traces.trace import Call, Conversation
 
@@ -146,6 +146,8 @@ def _finished(groups: Sequence[_Group], pool: Pool, notes: list[str]) -> list[Co
         timed, unsure = with_gaps(calls)
         unsure_gaps += unsure
         found.append(Conversation(one.name, timed, one.parent, guessed=one.guessed))
+    if long := long_note(conversation.calls for conversation in found):
+        notes.append(long)
     if unsure_gaps:
         notes.append(unsure_note(unsure_gaps))
     if missing:

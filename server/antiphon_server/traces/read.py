@@ -160,8 +160,9 @@ class _Faults:
 
 def _trace(readings: Sequence[tuple[Format, Reading]], faults: _Faults) -> Trace:
     conversations = tuple(chain.from_iterable(reading.conversations for _, reading in readings))
+    notes = dict.fromkeys(chain(chain.from_iterable(reading.notes for _, reading in readings), faults.notes))
     if not conversations:
-        said = "; ".join(dict.fromkeys(chain.from_iterable(reading.notes for _, reading in readings)))
+        said = "; ".join(notes)
         raise TraceError(
             f"no model call is in what was read ({', '.join(each.name for each, _ in readings)})"
             f"{': ' if said else ''}{said}"
@@ -170,7 +171,6 @@ def _trace(readings: Sequence[tuple[Format, Reading]], faults: _Faults) -> Trace
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{name}: {size}" for name, size in sizes.items())
         raise TraceError(f"tokens of a block differ between formats ({told}): read them apart")
-    notes = dict.fromkeys(chain(chain.from_iterable(reading.notes for _, reading in readings), faults.notes))
     return Trace(
         ", ".join(each.name for each, _ in readings),
         conversations,
