@@ -45,6 +45,6 @@ def long_note(conversations: Iterable[Sequence[Call]]) -> str | None:
         return None
     return (
         f"{long} of {len(pairs)} answers take longer than it is to the conversation's next call: are "
-        'durations in seconds (in ms only under names like "duration_ms"), and times in one unit? docs/traces.md names '
-        "the units"
+        'durations in seconds (in ms only under names like "duration_ms"), and times in one unit? '
+        "docs/traces.md names the units"
     )
