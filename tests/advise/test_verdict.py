@@ -371,3 +371,29 @@ def test_ids_are_no_matter_where_it_does_not_pay() -> None:
     guessed = replace(trace, conversations=tuple(replace(c, guessed=True) for c in trace.conversations))
     found = _look(guessed, keep=480.0)
     assert (found.judgement.verdict, _cautions(found)) == (Verdict.OFF, [Cause.GAPS])
+
+
+@pytest.mark.parametrize(("untold", "verdict"), [(2, Verdict.ON), (3, Verdict.CARE), (9, Verdict.CARE)])
+def test_turns_whose_gap_is_not_told_are_taken_to_be_like_the_others(untold: int, verdict: Verdict) -> None:
+    pairs = [growing(10, cached=0) for _ in range(20)]
+    blank = growing(10, cached=0, gap=None)
+    whole, found = _look(traffic(*pairs)), _look(traffic(*[blank] * untold, *pairs[untold:]))
+    assert found.retention.known == pytest.approx(1 - untold / 20)
+    assert found.judgement.verdict is verdict
+    assert found.cold.gain == pytest.approx(whole.cold.gain)
+    assert (Cause.TIMES in _cautions(found)) is (verdict is Verdict.CARE)
+
+
+def test_half_of_the_unknown_gaps_are_too_long_where_half_of_the_known_are() -> None:
+    calls = [growing(10, cached=0, gap=gap) for gap in (10.0, 5000.0, None, None)] * 5
+    known = [growing(10, cached=0, gap=gap) for gap in (10.0, 5000.0)] * 10
+    gain, expected = _look(traffic(*calls)).cold.gain, _look(traffic(*known)).cold.gain
+    assert gain == pytest.approx(expected, rel=0.02)
+
+
+def test_an_empty_cache_of_prefills_is_no_reason_against() -> None:
+    # Most turns come back too late.
+    calls = [growing(10, cached=0, gap=gap) for gap in (5000.0,) * 14 + (10.0,)]
+    found = _look(traffic(*calls), keep=480.0)
+    assert found.judgement.verdict is Verdict.OFF
+    assert Cause.WARM not in _causes(found)

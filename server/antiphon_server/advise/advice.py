@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from antiphon_server.advise.case import MANY_CONVERSATIONS, Case
 from antiphon_server.advise.crowd import SHARE, Crowd, crowd
 from antiphon_server.advise.curves import Curves, curves
-from antiphon_server.advise.fate import Fate, Keep, fates
+from antiphon_server.advise.fate import Fate, Keep, fates, supposed
 from antiphon_server.advise.fitted import Fitted, from_log
 from antiphon_server.advise.fleet import Fleet, fleet
 from antiphon_server.advise.funnel import Funnel, funnel
@@ -139,7 +139,8 @@ def _advice(
         followed=followed,
     )
     policy = Policy()
-    off, warm = (outlooks(turns, found.fates, engines, policy, warm=state) for state in (False, True))
+    likely = supposed(found.fates)
+    off, warm = (outlooks(turns, likely, engines, policy, warm=state) for state in (False, True))
     # Were every turn to come back in time: what speaks against reuse even then is not decode's memory.
     dreams = [Fate.KEPT if turn.index else Fate.FIRST for turn in turns]
     hoped = outlooks(turns, dreams, engines, policy, warm=False)

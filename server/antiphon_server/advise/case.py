@@ -23,7 +23,8 @@ KNOWN = 0.5
 """Of the tokens that repeat, those whose gap must be known; and of later turns' tokens, those of which it is
 to be known what repeats."""
 MOSTLY = 0.9
-"""Of later turns' prompt tokens, those of which the log must tell what repeats, not to ask for care."""
+"""Of later turns' prompt tokens, those of which the log must tell what repeats, and of what repeats, those
+whose gap it must tell, not to ask for care."""
 GONE, REWRITTEN = 0.2, 0.1
 """Of the tokens that repeat, those gone; and of what decode held, what is lost to changes of the history:
 from these on with care."""
@@ -77,6 +78,11 @@ class Case:
     def pays(self) -> bool:
         """Enough is saved."""
         return self.gain >= LEAST_GAIN and self.saved >= LEAST_SAVED
+
+    @property
+    def pays_cold(self) -> bool:
+        """Enough would be saved if prefill's own cache had nothing."""
+        return self.cold.gain >= LEAST_GAIN and self.cold.saved >= LEAST_SAVED
 
     @property
     def hinges(self) -> bool:

@@ -46,6 +46,8 @@ def cautions(case: Case) -> tuple[Reason, ...]:
                 f"{reasons.returning(found)}: take this for a first look, and log more.",
             )
         )
+    if KNOWN <= held.known < MOSTLY:
+        cautions.append(reasons.few_times(case))
     if found.told < MOSTLY:
         cautions.append(reasons.untold(case))
     if case.estimated:

@@ -70,6 +70,20 @@ def fates(turns: Sequence[Turn], keep: Keep, *, clock: bool) -> Fates:
     return Fates(tuple(_alone(turn, keep.keep) for turn in turns), ())
 
 
+def supposed(fates: Sequence[Fate]) -> tuple[Fate, ...]:
+    """Those that the log does not tell share what became of the others, spread evenly over them."""
+    known = [fate for fate in fates if fate not in {Fate.FIRST, Fate.UNKNOWN}]
+    share = known.count(Fate.KEPT) / len(known) if known else 0.0
+    found, due = [], 0.0
+    for fate in fates:
+        if known and fate is Fate.UNKNOWN:
+            due += share
+            fate = Fate.KEPT if due >= 0.5 else Fate.IDLE
+            due -= fate is Fate.KEPT
+        found.append(fate)
+    return tuple(found)
+
+
 def _alone(turn: Turn, keep: float) -> Fate:
     if not turn.index:
         return Fate.FIRST

@@ -90,6 +90,14 @@ def times(case: Case) -> Reason:
     return Reason(Cause.TIMES, text)
 
 
+def few_times(case: Case) -> Reason:
+    text = (
+        f"The log tells the time before the next turn for {percent(case.retention.known)} of what repeats; "
+        "the rest is taken to come back as these do. Log times."
+    )
+    return Reason(Cause.TIMES, text)
+
+
 def untold(case: Case) -> Reason:
     text = (
         f"The log tells what repeats for {percent(case.repetition.told)} of later turns' prompt tokens only. "
@@ -151,7 +159,7 @@ def unpaid(case: Case) -> tuple[Reason, ...]:
     held = case.retention
     if held.gone >= GONE:
         reasons.append(gone(case))
-    if case.cached is not None and case.warm.gain < case.cold.gain:
+    if case.cached is not None and case.pays_cold:
         reasons.append(warm_cache(case))
     text = (
         f"Mean TTFT would fall by {percent(max(0.0, case.gain))}, {max(0.0, case.saved) * 1e3:.0f} ms a turn."
