@@ -214,3 +214,11 @@ def test_where_data_suffice_it_is_sized() -> None:
     for text in (_told(found), page(found)):
         assert "pinned" in text
         assert "engines busy" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(5400.0, "1.5 h"), (172_799.0, "48.0 h"), (172_800.0, "2 days"), (8.64e8, "10,000 days")],
+)
+def test_long_durations_are_told_in_days(value: float, text: str) -> None:
+    assert seconds(value) == text

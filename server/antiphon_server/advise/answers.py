@@ -61,7 +61,9 @@ def seconds(value: float) -> str:
         return f"{value:.1f} s"
     if value < 5400:
         return f"{value:,.0f} s"
-    return f"{value / 3600:,.1f} h"
+    if value < 172_800:
+        return f"{value / 3600:,.1f} h"
+    return f"{value / 86_400:,.0f} days"
 
 
 def gigabytes(value: float) -> str:
