@@ -29,7 +29,7 @@ STEP   = @printf '\n==> %s\n'
 demo: install
 	$(BIN)/antiphon demo --model $(MODEL) $(ARGS)
 
-# What docs/benchmarks.md shows. About 30 minutes; ends at the first part that does not hold.
+# What docs/benchmarks.md shows. About 25 minutes; ends at the first part that does not hold.
 bench: install $(PEERS)/stamps/requirements
 	$(BIN)/antiphon bench sweep --at-least 3.3 --auto-within 1.05
 	$(BIN)/antiphon replay tests/data/coding_agents $(AGENTS) --at-least reuse/auto=1.3
