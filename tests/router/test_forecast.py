@@ -95,8 +95,12 @@ def measured(append: float = 1e-4) -> Rates:
     return rates
 
 
-def expect(turn: Growth, rates: Rates, *, streams: int = 0, room: float = 0.5) -> tuple[float, float, float]:
-    found = forecast(turn, rates, prefill="p", decode="d", same_prefill=True, streams=streams, room=room)
+def expect(
+    turn: Growth, rates: Rates, *, streams: int = 0, room: float = 0.5, filled: int = 0
+) -> tuple[float, float, float]:
+    found = forecast(
+        turn, rates, prefill="p", decode="d", same_prefill=True, streams=streams, room=room, filled=filled
+    )
     assert found.cold is not None
     assert found.reuse is not None
     assert found.append is not None
@@ -205,19 +209,8 @@ def test_prefill_has_nothing_of_turns_that_went_straight_to_decode() -> None:
     rates.saw_local("p", 1.0, same=True)
 
     def sooner(filled: int) -> bool:
-        found = forecast(
-            turn,
-            rates,
-            prefill="p",
-            decode="d",
-            same_prefill=True,
-            streams=0,
-            room=1.0,
-            filled=filled,
-        )
-        assert found.reuse is not None
-        assert found.cold is not None
-        return found.reuse < found.cold
+        cold, reuse, _ = expect(turn, rates, filled=filled)
+        return reuse < cold
 
     assert sooner(2500)
     assert not sooner(4400)

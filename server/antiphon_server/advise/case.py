@@ -77,23 +77,22 @@ class Case:
     @property
     def pays(self) -> bool:
         """Enough is saved."""
-        return self.gain >= LEAST_GAIN and self.saved >= LEAST_SAVED
+        return _enough(self.gain, self.saved)
 
     @property
     def pays_cold(self) -> bool:
         """Enough would be saved if prefill's own cache had nothing."""
-        return self.cold.gain >= LEAST_GAIN and self.cold.saved >= LEAST_SAVED
+        return _enough(self.cold.gain, self.cold.saved)
 
     @property
     def hinges(self) -> bool:
         """It pays, but too little is left where prefill's own cache is warm, and the log does not tell."""
-        little = self.warm.gain < LEAST_GAIN or self.warm.saved < LEAST_SAVED
-        return self.pays and self.cached is None and little
+        return self.pays and self.cached is None and not _enough(self.warm.gain, self.warm.saved)
 
     @property
     def could_pay(self) -> bool:
         """Enough would be saved if every turn came back in time."""
-        return self.hoped.gain >= LEAST_GAIN and self.hoped.saved >= LEAST_SAVED
+        return _enough(self.hoped.gain, self.hoped.saved)
 
     @property
     def too_short(self) -> bool:
@@ -108,3 +107,8 @@ class Case:
 
     def _between(self, cold: float, warm: float) -> float:
         return cold if self.cached is None else cold + self.cached * (warm - cold)
+
+
+def _enough(gain: float, saved: float) -> bool:
+    """Of the mean TTFT, and seconds a turn, to pay."""
+    return gain >= LEAST_GAIN and saved >= LEAST_SAVED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,21 +28,15 @@ def moment(value: Any) -> float | None:
     text = _APART.sub("", _UTC.sub("", value.strip("[] ")))
     try:
         read = _read(text)
-        return (
-            None if read is None else number((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
-        )
+        return number((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _read(text: str) -> datetime | None:
-    try:
+def _read(text: str) -> datetime:
+    with suppress(ValueError):
         return datetime.fromisoformat(text)
-    except ValueError:
-        pass
     for form in (*_FORMS, *(f"{form}%z" for form in _FORMS)):
-        try:
+        with suppress(ValueError):
             return datetime.strptime(text, form)
-        except ValueError:
-            continue
-    return None
+    raise ValueError(text)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.gate.identity import Key
@@ -14,6 +14,8 @@ from antiphon_server.router.keep.leases import Leases
 from antiphon_server.router.keep.retention import Cause, Retention, victims
 from antiphon_server.router.keep.room import Room, Rooms
 from antiphon_server.router.store.frontier import Frontier, FrontierStore
+
+T = TypeVar("T")
 
 _FEW = 256
 """Conversations that are ranked anew each time. A ranking of more serves for a while, and is renewed beside
@@ -149,12 +151,7 @@ class Eviction:
 
     def _trim_beside(self, key: Key) -> asyncio.Task[None]:
         """One for all of a tenant that come while it runs: it makes room for as many as wait for it."""
-        task = self._trims.get(key.tenant)
-        if task is None:
-            task = self._trims[key.tenant] = asyncio.create_task(self._trim_in_turn(key))
-            task.add_done_callback(_noted)
-            task.add_done_callback(lambda _: self._trims.pop(key.tenant, None))
-        return task
+        return _one(self._trims, key.tenant, lambda: self._trim_in_turn(key))
 
     async def _trim_in_turn(self, key: Key) -> None:
         # One at a time: each looks at all that is kept.
@@ -207,7 +204,7 @@ class Eviction:
         if len(frontiers) + expected <= _due(limit):
             return []
         most = max(0, limit - expected - limit // _SLACK)
-        return (await self._order(frontiers))[: max(0, len(frontiers) - most)]
+        return (await self._order(frontiers))[: len(frontiers) - most]
 
     async def _resting(self, room: Room, worker: Worker) -> int:
         """Tokens that frontiers of all routers pin, in whole blocks; rather too many than too few."""
@@ -227,11 +224,7 @@ class Eviction:
         return ranking.order
 
     def _rank_beside(self, worker: Worker) -> asyncio.Task[list[Frontier]]:
-        task = self._ranking.get(worker.name)
-        if task is None or task.done():
-            task = self._ranking[worker.name] = asyncio.create_task(self._rank(worker))
-            task.add_done_callback(_noted)
-        return task
+        return _one(self._ranking, worker.name, lambda: self._rank(worker))
 
     async def _rank(self, worker: Worker) -> list[Frontier]:
         began = self._clock()
@@ -287,6 +280,18 @@ class Eviction:
 def _due(limit: int) -> int:
     """How many may be kept before room is made beside the turns."""
     return limit - limit // (2 * _SLACK)
+
+
+def _one(
+    tasks: dict[str, asyncio.Task[T]], name: str, make: Callable[[], Coroutine[Any, Any, T]]
+) -> asyncio.Task[T]:
+    """The task of that name that runs, or a new one. It leaves ``tasks`` when it has ended."""
+    task = tasks.get(name)
+    if task is None or task.done():
+        task = tasks[name] = asyncio.create_task(make())
+        task.add_done_callback(_noted)
+        task.add_done_callback(lambda ended: tasks.pop(name) if tasks.get(name) is ended else None)
+    return task
 
 
 def _noted(task: asyncio.Task[Any]) -> None:

@@ -55,6 +55,12 @@ def seen(turn: Growth, filled: int) -> int:
     return min(turn.held, filled) if filled else turn.held
 
 
+def cached(turn: Growth, rates: Rates, prefill: str, *, same: bool, filled: int) -> int:
+    """Tokens of what decode holds that a prefill engine is expected to have in its own cache. ``same``: it
+    served the last turn. ``filled``: see :func:`seen`."""
+    return round(seen(turn, filled) * rates.local_share(prefill, same=same))
+
+
 def forecast(
     turn: Growth,
     rates: Rates,
@@ -74,7 +80,7 @@ def forecast(
     seconds of decode's time that appends may take now. ``stays``: that engine holds what is held, so prefill
     hands over only what is new.
     """
-    local = round(seen(turn, filled) * rates.local_share(prefill, same=same_prefill))
+    local = cached(turn, rates, prefill, same=same_prefill, filled=filled)
     ahead = rates.ahead(prefill)
     pulled = turn.new if stays else turn.total
     hand_over = rates.handed_over(decode, Work(0, turn.total, pulled=pulled, streams=streams))

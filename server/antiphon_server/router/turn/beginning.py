@@ -64,7 +64,7 @@ class Beginning:
         prompt = read_prompt(said.decode("latin-1") if said is not None else None)
         if not (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
             return Begun(self._leg, response, None, prompt, self._clock() - self._started)
-        surface = self._surface
+        worker, surface = self._worker, self._surface
         try:
             # What only says that the request was taken is held back, so that it may still go elsewhere.
             while not begun(surface, self._first):
@@ -78,7 +78,6 @@ class Beginning:
         fault = failure(surface, first)
         if not first:
             raise self._leg.failed(CutOffError("its stream is empty"))
-        worker = self._worker
         if fault is not None:
             worker.failed(self._clock())
             answer = Answer(fault.status, "application/json", fault.payload)

@@ -11,7 +11,7 @@ from antiphon_server.router.fleet.placement import Place
 from antiphon_server.router.fleet.workers import Worker
 from antiphon_server.router.gate.identity import Key
 from antiphon_server.router.plan.backlog import Spell
-from antiphon_server.router.plan.forecast import Growth, forecast, seen
+from antiphon_server.router.plan.forecast import Growth, cached, forecast, seen
 from antiphon_server.router.plan.plan import Plan, plan
 from antiphon_server.router.plan.rates import Work
 from antiphon_server.router.plan.reasons import Path, Reason
@@ -164,8 +164,8 @@ class Decision:
         rates = self._state.rates
         if turn is None:
             return round(length() * (1.0 - rates.local_share(worker.name, same=None)))
-        share = rates.local_share(worker.name, same=self.place.prefill == worker.name)
-        return turn.total - round(seen(turn, self._filled(worker)) * share)
+        same = self.place.prefill == worker.name
+        return turn.total - cached(turn, rates, worker.name, same=same, filled=self._filled(worker))
 
     def saw_local(self, turn: Growth | None, worker: Worker, *, tokens: int, local: int) -> None:
         """Prefill had ``local`` of a prompt's ``tokens`` in its own cache."""

@@ -110,9 +110,9 @@ class Exchange:
         """Let go of what an engine keeps of a leg."""
         self._state.leases.release_leg(worker, request_id)
 
-    def now(self) -> float:
-        """The router's clock."""
-        return self._state.clock()
+    def succeeded(self, worker: Worker) -> None:
+        """The leg's whole reply has come."""
+        worker.succeeded(self._state.clock())
 
     def broken(self, worker: Worker, error: UpstreamError | CutOffError) -> RouterError:
         """What the client is told when the connection failed; has the engine probed."""
@@ -190,7 +190,7 @@ class Leg:
             parsed = parse(await response.read(self._longest))
         except (UpstreamError, CutOffError) as error:
             raise self.failed(error) from error
-        self._worker.succeeded(self._exchange.now())
+        self._exchange.succeeded(self._worker)
         return parsed
 
     def close(self) -> None:
